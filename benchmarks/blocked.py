@@ -14,7 +14,7 @@ from benchmarks.timing import Call, Side, alternate
 from fedhlcr._support.streams import Stream
 from fedhlcr.model.priors import ModelSpec
 from fedhlcr.samplers import blocked
-from fedhlcr.samplers.state import ChainState, Entities, label_law
+from fedhlcr.samplers.state import ChainState, EntityData, label_law
 
 # With one thread; the product has its own blocks and threads.
 BOUND, SINGLE_BOUND = 1.35, 0.8
@@ -63,7 +63,7 @@ def threads_each(n_threads: int) -> str:
     return "1 thread" if n_threads == 1 else f"{n_threads} threads"
 
 
-def chain(entities: Entities, state: ChainState, stream: Stream) -> Call:
+def chain(entities: EntityData, state: ChainState, stream: Stream) -> Call:
     """A call that makes one more sweep, as a chain makes it: entities whose labels are certain are skipped."""
     shortcuts = blocked.Shortcuts(entities)
 

@@ -13,7 +13,7 @@ from fedhlcr.kernels.labels import keyed_uniforms
 from fedhlcr.model.priors import ModelSpec, constant_coef_prior
 from fedhlcr.reference import LiteralHLCR
 from fedhlcr.samplers import blocked, collapsed
-from fedhlcr.samplers.state import ChainState, Entities
+from fedhlcr.samplers.state import ChainState, EntityData
 
 BOUND = 60
 COEF_SCALE, GLOBAL_CONCENTRATION, AGENT_CONCENTRATION = 1.0, float(N_CLUSTERS), 1.0
@@ -66,7 +66,7 @@ def literal_twin(hierarchy: Hierarchy, start: ChainState) -> LiteralHLCR:
     )
 
 
-def label_uniforms(entities: Entities, stream: Stream, round_number: int) -> np.ndarray:
+def label_uniforms(entities: EntityData, stream: Stream, round_number: int) -> np.ndarray:
     """The uniforms by which the kernel draws the labels of a round, so that both sides draw the same."""
     arrays = entities.arrays(stream)
     streams = arrays.agent_streams[entities.index.agent_of]

@@ -24,7 +24,7 @@ from fedhlcr.datasets import HierarchicalData, make_hlcr
 from fedhlcr.model.priors import ModelSpec
 from fedhlcr.samplers import blocked
 from fedhlcr.samplers.merging import MergeSchedule
-from fedhlcr.samplers.state import ChainState, Entities
+from fedhlcr.samplers.state import ChainState, EntityData
 
 TOLERANCE = 0.15
 SETTLING_SWEEPS = 10
@@ -65,7 +65,7 @@ class Problem:
 
     varied: str
     table: HierarchicalData
-    entities: Entities
+    entities: EntityData
     state: ChainState
     model: HLCRRegressor
     shape: dict[str, float]
@@ -150,7 +150,7 @@ def _call(stage: str, problem: Problem, n_threads: int) -> Call:
     return lambda: predict(table.X, table.agent, table.entity)
 
 
-def chain(entities: Entities, state: ChainState) -> Call:
+def chain(entities: EntityData, state: ChainState) -> Call:
     """A call that makes one more sweep of plain clusters, as the estimators make it."""
     stream = Stream(0)
 

@@ -22,7 +22,7 @@ from fedhlcr.model.mixed_globals import MixedGlobals
 from fedhlcr.model.priors import ModelSpec
 from fedhlcr.model.schema import Stage
 from fedhlcr.samplers import blocked
-from fedhlcr.samplers.state import ChainState, Entities, label_law
+from fedhlcr.samplers.state import ChainState, EntityData, label_law
 
 BOUND = 6
 N_FEATURES = 15
@@ -74,22 +74,22 @@ def _draw_problem(n_agents: int, seed: int) -> tuple[Hierarchy, np.ndarray]:
     return replace(hierarchy, y=y), truth.labels.astype(np.int32)
 
 
-def _plain_start(entities: Entities, labels: np.ndarray, stream: Stream) -> ChainState:
+def _plain_start(entities: EntityData, labels: np.ndarray, stream: Stream) -> ChainState:
     """A chain of plain clusters that starts at the true labels."""
     return _settled(entities, blocked.state_from_labels(entities, SPEC, labels, N_CLUSTERS, stream), stream)
 
 
-def _mixed_start(entities: Entities, plain: ChainState, stream: Stream) -> ChainState:
+def _mixed_start(entities: EntityData, plain: ChainState, stream: Stream) -> ChainState:
     """A chain with effects and noise of entities that starts at the clusters of a plain one."""
     likelihood = entities.likelihood
     found = {name: getattr(plain.globals, name) for name in ("coef", "log_weights", "noise_scale")}
-    given = replace(likelihood.start(SPEC, N_CLUSTERS), **found, noise_unit=found["noise_scale"])
-    agents, sums = blocked.relabel(entities, given, blocked.Agents.unlabelled(entities), 0, stream)
-    state = ChainState.of(likelihood, 0, agents.labels, sums, given, agents.private)
+    current = replace(likelihood.start(SPEC, N_CLUSTERS), **found, noise_unit=found["noise_scale"])
+    agents, sums = blocked.relabel(entities, current, blocked.AgentStates.unlabelled(entities), 0, stream)
+    state = ChainState.of(likelihood, 0, agents.labels, sums, current, agents.agent_state)
     return _settled(entities, state.at(Stage.EXACT, likelihood, SPEC), stream)
 
 
-def _settled(entities: Entities, state: ChainState, stream: Stream) -> ChainState:
+def _settled(entities: EntityData, state: ChainState, stream: Stream) -> ChainState:
     sweep = _chain(entities, state, stream)
     for _ in range(SETTLING_SWEEPS - 1):
         sweep()
@@ -104,7 +104,7 @@ def _covariance_of(state: ChainState) -> str:
     return f"effects on {np.count_nonzero(np.diag(covariance))} columns, {'' if correlated else 'not '}correlated"
 
 
-def _chain(entities: Entities, state: ChainState, stream: Stream) -> Callable[[], ChainState]:
+def _chain(entities: EntityData, state: ChainState, stream: Stream) -> Callable[[], ChainState]:
     """A call that makes one more sweep and returns the new state, as the estimators make it."""
 
     @single_threaded_blas

@@ -23,7 +23,7 @@ from fedhlcr.federation.rules import DeltaRule
 from fedhlcr.federation.run import run_round
 from fedhlcr.model.priors import ModelSpec
 from fedhlcr.samplers import blocked
-from fedhlcr.samplers.state import Entities
+from fedhlcr.samplers.state import EntityData
 
 ROUND_BOUND, KILOBYTES_BOUND, GIGABYTES_BOUND = 3, 2, 8
 SETTLING_ROUNDS = 25
@@ -59,7 +59,7 @@ def _measure_rounds(options: Options, table: HierarchicalData) -> Row:
     server, engine, index = _federate(table, N_CLUSTERS, options, SETTLING_ROUNDS)
     rule = server.rule
     assert isinstance(rule, DeltaRule)
-    entities = Entities(server.likelihood, index, engine.everyone.grams, options.threads)
+    entities = EntityData(server.likelihood, index, engine.everyone.grams, options.threads)
     labels = rule.cluster_of[engine.everyone.pending].astype(np.int32)
     stream = Stream(options.seed)
     state = blocked.state_from_labels(entities, ModelSpec(), labels, N_CLUSTERS, stream)

@@ -14,7 +14,7 @@ from fedhlcr.datasets.synthetic import HLCRTruth
 from fedhlcr.kernels.grams import sum_rows
 from fedhlcr.model.gaussian import Gaussian
 from fedhlcr.model.gram import GramLayout, Standardization, column_means, entity_grams
-from fedhlcr.samplers.state import Entities
+from fedhlcr.samplers.state import EntityData
 
 N_CLUSTERS = 16
 NOISE_SCALE = 0.5
@@ -51,10 +51,10 @@ def hierarchy_of(table: HierarchicalData, n_threads: int = 1) -> Hierarchy:
     return build_hierarchy(table.X, table.y, np.ones(len(table)), table.agent, table.entity, None, n_threads)
 
 
-def entities_of(hierarchy: Hierarchy, n_threads: int, *, standardize: bool) -> Entities:
+def entities_of(hierarchy: Hierarchy, n_threads: int, *, standardize: bool) -> EntityData:
     """Gram matrices as the estimator makes them, or of the columns as they are."""
     layout = GramLayout(hierarchy.X.shape[1])
     shift = column_means(hierarchy, n_threads) if standardize else np.zeros(layout.n_features + 1)
     grams = entity_grams(hierarchy, layout, shift, n_threads)
     standardization = Standardization.from_gram(layout, sum_rows(grams), shift, scale=standardize)
-    return Entities(Gaussian(layout), hierarchy.index, standardization.rescale(layout, grams, n_threads), n_threads)
+    return EntityData(Gaussian(layout), hierarchy.index, standardization.rescale(layout, grams, n_threads), n_threads)

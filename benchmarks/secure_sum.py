@@ -16,13 +16,14 @@ from fedhlcr.datasets import make_hlcr
 from fedhlcr.engines.in_process import InProcessEngine
 from fedhlcr.federation.run import run_round
 from fedhlcr.federation.server import Server
-from fedhlcr.federation.settings import AggregationName, FederationSettings
+from fedhlcr.federation.settings import FederationSettings
 from fedhlcr.model.gram import GramLayout
 from fedhlcr.privacy.ciphers import KeyPair
 from fedhlcr.privacy.neighbours import n_neighbours
 from fedhlcr.privacy.party import Party
 from fedhlcr.privacy.secure_sum import SecureSum
-from fedhlcr.privacy.terms import Stage, Terms
+from fedhlcr.privacy.terms import SumStage, Terms
+from fedhlcr.settings import AggregationName
 
 BOUND = 3
 # The sums of 16 clusters with 16 and with 35 features.
@@ -110,7 +111,7 @@ def _sum(n_parties: int, n_values: int, seed: int) -> Cost:
         replies = {
             name: parties[name].handle(message, lambda: values)
             for name, message in messages.items()
-            if not (name in dropping and parties[name].stage is Stage.MASKED)
+            if not (name in dropping and parties[name].stage is SumStage.MASKED)
         }
         middle = time.process_time()
         received += sum(map(len, messages.values()))

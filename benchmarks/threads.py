@@ -19,7 +19,7 @@ from fedhlcr.datasets import make_hlcr
 from fedhlcr.datasets.hierarchical import HierarchicalData
 from fedhlcr.model.priors import ModelSpec
 from fedhlcr.samplers import blocked
-from fedhlcr.samplers.state import Entities, label_law
+from fedhlcr.samplers.state import EntityData, label_law
 
 BOUND = 1.6  # on two threads
 N_FEATURES = 16
@@ -59,7 +59,7 @@ def run(options: Options) -> list[Row]:
 PRODUCT = "bare matrix product"
 
 
-def _build(table: HierarchicalData, n_threads: int) -> Entities:
+def _build(table: HierarchicalData, n_threads: int) -> EntityData:
     """From ids and rows to standardised matrices, as a fit does it."""
     return entities_of(hierarchy_of(table, n_threads), n_threads, standardize=True)
 

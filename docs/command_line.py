@@ -13,27 +13,39 @@ from fedhlcr.cli.parameters import Parameter, parameters_of
 
 
 def describe_commands() -> str:
-    """Markdown: a section for each command, with its arguments and options."""
-    return "\n\n".join(_sections(typer.main.get_command(app), "fedhlcr"))
+    """Markdown: a section for each command, with its arguments and options.
+
+    An option that an earlier command has in the same words is named only, with a link.
+    """
+    shown: dict[str, str] = {}
+    return "\n\n".join(_describe(one, path, shown) for path, one in _commands(typer.main.get_command(app), "fedhlcr"))
 
 
-def _sections(command: Any, path: str) -> Iterator[str]:
+def _commands(command: Any, path: str) -> Iterator[tuple[str, Any]]:
     children = getattr(command, "commands", {})
     if not children:
-        yield _describe(command, path)
+        yield path, command
     for name, child in children.items():
         if not child.hidden:
-            yield from _sections(child, f"{path} {name}")
+            yield from _commands(child, f"{path} {name}")
 
 
-def _describe(command: Any, path: str) -> str:
+def _describe(command: Any, path: str, shown: dict[str, str]) -> str:
     parameters = sorted(parameters_of(command), key=lambda parameter: not parameter.is_argument)
     needed = [parameter.label for parameter in parameters if parameter.is_argument or parameter.is_required]
     usage = " ".join([path, *needed, *(["[OPTIONS]"] if len(parameters) > len(needed) else [])])
-    rows = [_row(parameter) for parameter in parameters]
-    table = ["| | |", "|---|---|", *rows] if rows else []
+    new, known = [], {}
+    for parameter in parameters:
+        row = _row(parameter)
+        first = shown.setdefault(row, path)
+        if first == path:
+            new.append(row)
+        else:
+            known.setdefault(first, []).append(f"`{parameter.label}`")
+    table = ["| | |", "|---|---|", *new, ""] if new else []
+    same = [f"As in [{one}](#{one.replace(' ', '-')}): {', '.join(labels)}." for one, labels in known.items()]
     words = _paragraphs(inspect.cleandoc(command.help or ""))
-    return "\n".join([f"## {path}", "", words, "", "```text", usage, "```", "", *table])
+    return "\n".join([f"## {path}", "", words, "", "```text", usage, "```", "", *table, " ".join(same)])
 
 
 def _range(parameter: Parameter) -> str:

@@ -1,8 +1,7 @@
 """An extension of griffe for our docstrings, which often describe a parameter in one line: `agent : the agent's id`.
 
 numpydoc takes such a line for a type. The extension makes it the description, unless it is a type with a description
-below. Parameters that share a description get a row each, because griffe would show the type and the default of the
-first for all of them. Each returned value becomes one line, which templates/ shows as a list, and names of internal
+below. Each returned value becomes one line, which templates/ shows as a list, and names of internal
 types become what a user would pass. Of the estimators the docstring is that of the imported class: parts of it are
 filled in at import.
 """
@@ -19,7 +18,7 @@ from reference_pages import ESTIMATORS
 import fedhlcr
 
 # A section's title, its underline, and its lines up to the next title or the end.
-SECTION = re.compile(r"(^(Parameters|Attributes)\n-+\n)(.*?)(?=^\w[\w ]*\n-{3,}$|\Z)", re.DOTALL | re.MULTILINE)
+SECTION = re.compile(r"(^(?:Parameters|Attributes)\n-+\n)(.*?)(?=^\w[\w ]*\n-{3,}$|\Z)", re.DOTALL | re.MULTILINE)
 # One or several names, their description, and indented lines below.
 ENTRY = re.compile(r"^(\w[\w, ]*?) : (.+)((?:\n[ \t]+\S.*)*)$", re.MULTILINE)
 TYPE = re.compile(
@@ -41,7 +40,7 @@ class OneLineDescriptions(griffe.Extension):
             if isinstance(obj, griffe.Class) and obj.name in ESTIMATORS:
                 obj.docstring.value = inspect.getdoc(getattr(fedhlcr, obj.name)) or ""
             obj.docstring.value = SECTION.sub(
-                lambda found: found[1] + ENTRY.sub(_each if found[2] == "Parameters" else _describe, found[3]),
+                lambda found: found[1] + ENTRY.sub(_describe, found[2]),
                 obj.docstring.value,
             )
             obj.docstring.value = RETURNS.sub(
@@ -50,11 +49,6 @@ class OneLineDescriptions(griffe.Extension):
         if isinstance(obj, griffe.Function):
             for parameter in obj.parameters:
                 parameter.annotation = TYPES.get(str(parameter.annotation), parameter.annotation)
-
-
-def _each(entry: re.Match[str]) -> str:
-    description = _describe(entry).removeprefix(entry[1])
-    return "\n".join(name.strip() + description for name in entry[1].split(","))
 
 
 def _describe(entry: re.Match[str]) -> str:

@@ -49,8 +49,8 @@ class FixedLaws(MixedEntityNoise):
             stage=float(Stage.EXACT),
         )
 
-    def enter(self, stage, given, sums, spec):
-        return given
+    def enter(self, stage, current, sums, spec):
+        return current
 
     def _with_noise(self, drawn, sums, spec, rng):
         return drawn
@@ -148,8 +148,8 @@ def centralised_visits(events: Events, y, spec, n_sweeps: int, seed: int = 1):
     for _ in range(n_sweeps):
         state = blocked.step(entities, spec, state, stream)
         labels.append(state.labels)
-        given = state.globals.coef, state.sums.blocks, state.labels, state.private["variance"]
-        values.append(observed(entities.likelihood, *given))
+        current = state.globals.coef, state.sums.blocks, state.labels, state.agent_state["variance"]
+        values.append(observed(entities.likelihood, *current))
     return np.array(labels), np.array(values)
 
 

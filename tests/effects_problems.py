@@ -12,7 +12,7 @@ from fedhlcr.model.mixed import Mixed, MixedCommonNoise, MixedEntityNoise
 from fedhlcr.model.mixed_globals import MixedGlobals
 from fedhlcr.model.priors import ModelSpec
 from fedhlcr.model.schema import Stage
-from fedhlcr.samplers.state import Entities
+from fedhlcr.samplers.state import EntityData
 from tests.problems import entities_from
 
 LIKELIHOODS = {"entity": MixedEntityNoise, "common": MixedCommonNoise}
@@ -39,7 +39,7 @@ class Events(NamedTuple):
         rows = np.concatenate([np.ones((*y.shape, 1)), self.X, y[..., None]], axis=2)
         return layout.pack(np.einsum("eni,enj->eij", rows, rows))
 
-    def entities(self, likelihood: type[Mixed], y: np.ndarray, *, fit_intercept=True, n_threads=1) -> Entities:
+    def entities(self, likelihood: type[Mixed], y: np.ndarray, *, fit_intercept=True, n_threads=1) -> EntityData:
         n_events, entity = y.shape[1], np.concatenate([np.arange(size) for size in self.sizes])
         entities = entities_from(
             self.X.reshape(y.size, -1),

@@ -23,7 +23,7 @@ from fedhlcr.model.priors import ModelSpec
 from fedhlcr.model.schema import GRAMS
 from fedhlcr.samplers import blocked
 from fedhlcr.samplers.merging import Merger, MergeSchedule, merge_state
-from fedhlcr.samplers.state import ChainState, Entities
+from fedhlcr.samplers.state import ChainState, EntityData
 
 FIXED = {"noise_scale": 1.0, "coef_scale": 1.0, "global_concentration": 1.0, "agent_concentration": 0.7}
 
@@ -110,7 +110,7 @@ def run_rounds(server, engine, n_rounds: int) -> None:
         run_round(server, engine)
 
 
-def centralised_states(entities: Entities, spec: ModelSpec, n_clusters: int, stream: Stream) -> Iterator[ChainState]:
+def centralised_states(entities: EntityData, spec: ModelSpec, n_clusters: int, stream: Stream) -> Iterator[ChainState]:
     """The states of a centralised chain of 200 sweeps: round t of a federation of all agents is its state t − 1."""
     likelihood, merger = entities.likelihood, Merger.planned(MergeSchedule.until(100), None, spec)
     state = blocked.initial_state(entities, spec, n_clusters, stream)

@@ -47,11 +47,11 @@ class LocalNode:
     silent: bool = False
     late_by: int = 0
     dies_at: Callable[[Message], bool] = lambda message: False
-    letters: list[Message] = field(default_factory=list)
+    requests: list[Message] = field(default_factory=list)
     app: ClientApp = client_app.app
 
     def handle(self, node_id: int, message: Message) -> Message:
-        self.letters.append(message)
+        self.requests.append(message)
         context = Context(1, node_id, self.config, RecordDict(), self.run_config)
         with mock.patch.object(client_app, "in_simulation", return_value="partition-id" in self.config):
             return self.app(message, context)

@@ -47,8 +47,8 @@ class FixedLaws(Logits):
             stage=float(Stage.EXACT),
         )
 
-    def enter(self, stage, given, sums, spec):
-        return given
+    def enter(self, stage, current, sums, spec):
+        return current
 
     def _with_effect_covariance(self, drawn, sums, spec, rng):
         return drawn
@@ -71,8 +71,8 @@ class FixedCounts(FixedLaws, NegativeBinomial):
     def _first_quantities(self, spec):
         return {**super()._first_quantities(spec), "log_size_centre": CENTRE, "log_size_spread": SPREAD}
 
-    def draw(self, *given):
-        return replace(super().draw(*given), log_size_centre=CENTRE, log_size_spread=SPREAD)
+    def draw(self, *current):
+        return replace(super().draw(*current), log_size_centre=CENTRE, log_size_spread=SPREAD)
 
 
 LIKELIHOODS: dict[str, type[Logits]] = {"binary": FixedLogistic, "count": FixedCounts}
@@ -217,13 +217,13 @@ def _conditional(factors, owner, labels, grids: Grids) -> tuple[float, np.ndarra
     return evidence, np.array([*np.ravel(coef), *squares, *own, *weights, *of_agents])
 
 
-def observed(likelihood: Logits, hierarchy: Hierarchy, coef, blocks, labels, private: dict[str, Any]) -> np.ndarray:
+def observed(likelihood: Logits, hierarchy: Hierarchy, coef, blocks, labels, agent_state: dict[str, Any]) -> np.ndarray:
     """w of each entity's cluster; Σ w², Σ w₀b and Σ b²; weights of each entity; a and log r of each agent."""
     moments, own = likelihood.effect_moments(blocks[EFFECTS]), coef[labels]
     effects = (coef[:, 0] * moments[:, 0, 1]).sum(), moments[:, 1, 1].sum()
-    weights = np.add.reduceat(private[EVENT_WEIGHTS], hierarchy.event_start[:-1])
-    agents = private["agent_effects"][:, 0]
-    log_size = private.get(LOG_SIZE, np.full(len(agents), CENTRE))
+    weights = np.add.reduceat(agent_state[EVENT_WEIGHTS], hierarchy.event_start[:-1])
+    agents = agent_state["agent_effects"][:, 0]
+    log_size = agent_state.get(LOG_SIZE, np.full(len(agents), CENTRE))
     return np.concatenate([own.ravel(), (own**2).sum(axis=0), effects, weights, agents, log_size])
 
 
@@ -239,6 +239,6 @@ def centralised_visits(hierarchy: Hierarchy, target: str, effects: str, n_sweeps
     for _ in range(n_sweeps):
         state = blocked.step(entities, spec, state, stream)
         labels.append(state.labels)
-        drawn = state.globals.coef, state.sums.blocks, state.labels, state.private
+        drawn = state.globals.coef, state.sums.blocks, state.labels, state.agent_state
         values.append(observed(entities.likelihood, hierarchy, *drawn))
     return np.array(labels), np.array(values)

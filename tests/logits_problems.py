@@ -13,7 +13,7 @@ from fedhlcr.model.gram import GramLayout, entity_grams
 from fedhlcr.model.logits import Logits
 from fedhlcr.model.priors import ModelSpec
 from fedhlcr.model.schema import Stage
-from fedhlcr.samplers.state import Entities
+from fedhlcr.samplers.state import EntityData
 
 LIKELIHOODS = {"binary": Logistic, "count": NegativeBinomial}
 
@@ -26,11 +26,11 @@ def hierarchy_with(X, y, sizes, n_events, *, weight=None, offset=None) -> Hierar
     return build_hierarchy(X, np.asarray(y, float), weight, agent, entity, offset)
 
 
-def entities_of(likelihood: type[Logits], hierarchy: Hierarchy) -> Entities:
+def entities_of(likelihood: type[Logits], hierarchy: Hierarchy) -> EntityData:
     """Entities whose features are as they are: no shift, no scaling."""
     layout = GramLayout(hierarchy.X.shape[1])
     grams = entity_grams(hierarchy, layout, np.zeros(layout.n_features + 1))
-    return Entities(likelihood(layout), hierarchy.index, grams, events=hierarchy.events)
+    return EntityData(likelihood(layout), hierarchy.index, grams, events=hierarchy.events)
 
 
 def given_globals(likelihood: Logits, n_clusters: int, **changes):
@@ -39,19 +39,19 @@ def given_globals(likelihood: Logits, n_clusters: int, **changes):
     return replace(start, **{"stage": float(Stage.EXACT), **changes})
 
 
-def linear_part(entities: Entities, coef) -> np.ndarray:
+def linear_part(entities: EntityData, coef) -> np.ndarray:
     """(events,) xᵀβ with an intercept, and the offset; `coef` is (entities, n_coef)."""
     events = entities.events
     own = np.repeat(coef, np.diff(events.event_start), axis=0)
     return own[:, 0] + (own[:, 1:] * events.X).sum(axis=1) + events.offsets
 
 
-def draw_targets(rng, entities: Entities, coef, private) -> np.ndarray:
+def draw_targets(rng, entities: EntityData, coef, agent_state) -> np.ndarray:
     """(events,) targets given the coefficients of entities, and the sizes r of agents if they are counts."""
     eta = linear_part(entities, coef)
     if isinstance(entities.likelihood, Logistic):
         return (rng.random(len(eta)) < 1.0 / (1.0 + np.exp(-eta))).astype(float)
-    log_size = private[LOG_SIZE][entities.index.agent_of]
+    log_size = agent_state[LOG_SIZE][entities.index.agent_of]
     size = np.repeat(np.exp(log_size), np.diff(entities.events.event_start))
     # numpy has no Poisson numbers beyond 2⁶³
     rates = np.minimum(np.exp(eta) * rng.gamma(size) / size, 1e15)

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import FunctionType
 from typing import NamedTuple
 
-from fedhlcr.federation import labelling
+from fedhlcr.federation import label_draws
 from fedhlcr.kernels import labels as kernels
 from fedhlcr.kernels import skipping
 from fedhlcr.samplers import blocked, collapsed
@@ -99,10 +99,10 @@ def mutant(name: str | None, folder: Path, *, compiled: bool = True):
     sys.modules["mutated_labels"] = module
     spec.loader.exec_module(module)
     try:
-        blocked.kernels = collapsed.kernels = labelling.kernels = module
+        blocked.kernels = collapsed.kernels = label_draws.kernels = module
         yield
     finally:
-        blocked.kernels = collapsed.kernels = labelling.kernels = kernels
+        blocked.kernels = collapsed.kernels = label_draws.kernels = kernels
         del sys.modules["mutated_labels"]
 
 
@@ -145,7 +145,9 @@ def mutated(function: FunctionType, old: str, new: str):
     exec(code, function.__globals__, made)
     original = function.__code__
     try:
-        function.__code__ = made[function.__name__].__code__
+        mutant = made[function.__name__]
+        # that of a cached property is its `func`
+        function.__code__ = getattr(mutant, "func", mutant).__code__
         yield
     finally:
         function.__code__ = original

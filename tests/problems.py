@@ -7,19 +7,19 @@ import numpy as np
 from fedhlcr.data.hierarchy import build_hierarchy
 from fedhlcr.model.gaussian import Gaussian
 from fedhlcr.model.gram import GramLayout, entity_grams
-from fedhlcr.samplers.state import Entities
+from fedhlcr.samplers.state import EntityData
 
 # The model of the paper: entities of a cluster are equal, and so is the noise of all entities.
 PAPER = {"effects": "none", "noise": "common"}
 
 
-def entities_from(X, y, agent, entity, *, fit_intercept=True, n_threads=1) -> Entities:
+def entities_from(X, y, agent, entity, *, fit_intercept=True, n_threads=1) -> EntityData:
     """Entities with raw Gram matrices: no shift, no scaling."""
     X, y = np.asarray(X, float), np.asarray(y, float)
     hierarchy = build_hierarchy(X, y, np.ones(len(y)), agent, entity)
     layout = GramLayout(X.shape[1], fit_intercept)
     grams = entity_grams(hierarchy, layout, np.zeros(X.shape[1] + 1))
-    return Entities(Gaussian(layout), hierarchy.index, grams, n_threads)
+    return EntityData(Gaussian(layout), hierarchy.index, grams, n_threads)
 
 
 def tiny_table(seed: int, sizes=(3, 2, 1), n_events=2, n_features=1, noise=1.0):

@@ -13,11 +13,11 @@ from fedhlcr.exceptions import FedHLCRError
 from fedhlcr.privacy.party import Party
 from fedhlcr.privacy.secure_sum import SecureSum
 from fedhlcr.privacy.shamir import PRIME
-from fedhlcr.privacy.terms import VERSION, Stage, Terms
+from fedhlcr.privacy.terms import VERSION, SumStage, Terms
 from fedhlcr.storage import codec
 from fedhlcr.storage.reader import RecordReader
 
-STAGES = (Stage.KEYS, Stage.SHARES, Stage.MASKED, Stage.UNMASKING)
+STAGES = (SumStage.KEYS, SumStage.SHARES, SumStage.MASKED, SumStage.UNMASKING)
 N_VALUES = 3
 # What can happen to a party in a stage: it never gets the message; its reply is lost; its reply arrives damaged; it
 # replies with something well-formed but wrong; it gets a damaged message first and the right one later; its process is
@@ -60,11 +60,11 @@ def forged(data, stage):
     """A reply whose content is wrong; values themselves are not touched, because nobody could notice."""
     record = fields(data)
     match stage:
-        case Stage.KEYS:
+        case SumStage.KEYS:
             return rewritten(data, keys=random_like(record["keys"]))
-        case Stage.SHARES:
+        case SumStage.SHARES:
             return rewritten(data, sealed=random_like(record["sealed"]))
-        case Stage.MASKED:
+        case SumStage.MASKED:
             return rewritten(data, commitment=random_like(record["commitment"]))
     return rewritten(data, shares=random_like(record["shares"]) % np.uint32(PRIME))
 
@@ -139,7 +139,7 @@ class Round:
     """One round: who is invited, what goes wrong, whether the server dies before it commits or opens a new epoch."""
 
     cohort: list[str]
-    faults: dict[tuple[Stage, str], str]
+    faults: dict[tuple[SumStage, str], str]
     crash: bool = False
     new_epoch: bool = False
 

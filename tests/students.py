@@ -10,11 +10,11 @@ from fedhlcr.data.hierarchy import build_hierarchy
 from fedhlcr.model.priors import ModelSpec
 from fedhlcr.model.schema import Stage
 from fedhlcr.model.student import MixedStudentNoise
-from fedhlcr.samplers.state import Entities
+from fedhlcr.samplers.state import EntityData
 from tests.problems import entities_from
 
 
-def student_entities(rng, sizes, n_events, *, n_features=1, fit_intercept=True) -> Entities:
+def student_entities(rng, sizes, n_events, *, n_features=1, fit_intercept=True) -> EntityData:
     """Entities of agents with the given sizes, with random events."""
     agent = np.repeat(np.repeat(np.arange(len(sizes)), sizes), n_events)
     entity = np.repeat(np.concatenate([np.arange(n) for n in sizes]), n_events)

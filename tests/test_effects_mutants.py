@@ -86,7 +86,7 @@ MUTATIONS = {
         Mixed.variance, "kept * given.noise_unit**2", "np.roll(kept, 1) * given.noise_unit**2", check_noise
     ),
     "the noise of a lost reply is kept": Mutation(
-        AgentShard._part_of, "self.private.accepted", "self.private.pending", check_lost_reply
+        AgentShard._part_of, "self.agent_state.accepted", "self.agent_state.pending", check_lost_reply
     ),
 }  # fmt: skip
 

@@ -70,8 +70,10 @@ def check_sums() -> None:
         state = blocked.initial_state(entities, spec, K, stream)
         for _ in range(3):
             state = blocked.step(entities, spec, state, stream)
-        events, weights = entities.events, state.private[EVENT_WEIGHTS]
-        by_entity = {name: of[entities.index.agent_of] if len(of) == 3 else of for name, of in state.private.items()}
+        events, weights = entities.events, state.agent_state[EVENT_WEIGHTS]
+        by_entity = {
+            name: of[entities.index.agent_of] if len(of) == 3 else of for name, of in state.agent_state.items()
+        }
         terms = entities.likelihood.event_terms(events, by_entity)
         rows = np.column_stack([np.ones(len(weights)), events.X, terms.kappa / weights - terms.fixed])
         cluster = np.repeat(state.labels, np.diff(events.event_start))
@@ -134,7 +136,7 @@ MUTATIONS = {
         DeltaRule.open, "self._shift(shift, self._drawn)", "pass", check_federation
     ),
     "the weights of a lost reply are kept": Mutation(
-        AgentShard._part_of, "self.private.accepted", "self.private.pending", check_lost_weights
+        AgentShard._part_of, "self.agent_state.accepted", "self.agent_state.pending", check_lost_weights
     ),
 }  # fmt: skip
 

@@ -22,7 +22,7 @@ from fedhlcr.model.sums import ClusterSums
 from fedhlcr.reference import relabel_agents
 from fedhlcr.samplers import blocked, merging
 from fedhlcr.samplers.merging import merge_globals, merge_map, merge_state
-from fedhlcr.samplers.state import Entities, label_law
+from fedhlcr.samplers.state import EntityData, label_law
 from tests.engines.contract import InProcess
 from tests.federation.test_faults import play, random_fates
 from tests.federations import (
@@ -80,7 +80,7 @@ def check_centralised() -> None:
     server, engine = server_for(2, seed=4, max_clusters=24, patience=None, **PAPER), in_process(NOISY)
     run_rounds(server, engine, 2)
     index = entities_from(NOISY.X, NOISY.y, NOISY.agent, NOISY.entity).index
-    entities = Entities(server.likelihood, index, engine.everyone.grams)
+    entities = EntityData(server.likelihood, index, engine.everyone.grams)
     stream, merger = Stream(4), merging.Merger(merging.MergeSchedule.until(100), None)
     spec = ModelSpec(target_spread=server.units.target_spread)
     state, n_mergers = blocked.initial_state(entities, spec, 24, stream), 0

@@ -12,7 +12,7 @@ from fedhlcr.model.gram import GramLayout, Standardization, entity_grams
 from fedhlcr.model.priors import ModelSpec
 from fedhlcr.posterior import AgentMemory, Draws, Posterior, Profiles
 from fedhlcr.samplers import blocked, collapsed
-from fedhlcr.samplers.state import Draw, Entities
+from fedhlcr.samplers.state import Draw, EntityData
 
 
 def limit_mse(
@@ -32,7 +32,7 @@ def limit_mse(
     spec = ModelSpec(truth.noise_scale, 1.0, float(n_clusters), 1.0)
     hierarchy = build_hierarchy(train.X, train.y, np.ones(len(train)), train.agent, train.entity)
     layout, raw = GramLayout(train.X.shape[1]), np.zeros(train.X.shape[1] + 1)
-    entities = Entities(Gaussian(layout), hierarchy.index, entity_grams(hierarchy, layout, raw), n_threads)
+    entities = EntityData(Gaussian(layout), hierarchy.index, entity_grams(hierarchy, layout, raw), n_threads)
     stream = Stream(77)
     state = blocked.state_from_labels(entities, spec, truth.labels.astype(np.int32), n_clusters, stream)
     kept = []

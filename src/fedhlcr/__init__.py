@@ -12,9 +12,9 @@ from fedhlcr._support.version import __version__
 
 if TYPE_CHECKING:
     from fedhlcr.analysis.selection import compare_cluster_counts
-    from fedhlcr.analysis.summary import describe_clusters
+    from fedhlcr.analysis.words import describe_clusters
+    from fedhlcr.data.hold_out import hold_out_events
     from fedhlcr.data.ids import NEW
-    from fedhlcr.data.splitting import hold_out_events
     from fedhlcr.estimators.classifiers import FedHLCRClassifier, HLCRClassifier
     from fedhlcr.estimators.counts import FedHLCRCountRegressor, HLCRCountRegressor
     from fedhlcr.estimators.fedhlcr import FedHLCRRegressor
@@ -55,8 +55,8 @@ _HOMES = {
     "HLCRCountRegressor": "estimators.counts",
     "HLCRRegressor": "estimators.hlcr",
     "compare_cluster_counts": "analysis.selection",
-    "describe_clusters": "analysis.summary",
-    "hold_out_events": "data.splitting",
+    "describe_clusters": "analysis.words",
+    "hold_out_events": "data.hold_out",
     "load": "estimators.loading",
 }
 

@@ -54,15 +54,15 @@ class Regression(NamedTuple):
         return float(-0.5 * np.log(2 * np.pi * variance) - 0.5 * (y - self.c @ self.H @ x) ** 2 / variance)
 
 
-def log_sequential_likelihood(X: FloatArray, y: FloatArray, given: Regression, noise_scale: float) -> float:
+def log_sequential_likelihood(X: FloatArray, y: FloatArray, current: Regression, noise_scale: float) -> float:
     """log p(y | given), event by event: score first, then update. Paper: Algorithm 1.
 
     The printed Algorithm 1 updates with an event before it scores it, which counts every event twice.
     """
     log_likelihood = 0.0
     for x_n, y_n in zip(X, y, strict=True):
-        log_likelihood += given.log_predictive(x_n, y_n, noise_scale)
-        given = given.with_event(x_n, y_n, noise_scale)
+        log_likelihood += current.log_predictive(x_n, y_n, noise_scale)
+        current = current.with_event(x_n, y_n, noise_scale)
     return log_likelihood
 
 
@@ -133,16 +133,16 @@ def relabel_agents(entities: EntityArrays, law: LabelLaw, labels: LabelArray) ->
     log_q = bernoulli = log_prior = 0.0
     for agent, (first, last) in enumerate(zip(entities.agent_start[:-1], entities.agent_start[1:], strict=True)):
         stream = entities.agent_streams[agent]
-        current = labels[first:last].copy()
+        agent_labels = labels[first:last].copy()
         seen = np.zeros(n_clusters)
         for j, entity in enumerate(range(first, last)):
             u_label, u_table, u_beta = keyed_uniforms(stream, entities.entity_keys[entity], law.round, np.uint64(0))
-            current[j] = -1
-            others = np.bincount(current[current >= 0], minlength=n_clusters)
+            agent_labels[j] = -1
+            others = np.bincount(agent_labels[agent_labels >= 0], minlength=n_clusters)
             scores = law.score_rows[:n_clusters] @ entities.grams[entity]
             weights = (others + law.prior_weights) * np.exp(scores - scores[law.prior_weights > 0].max())
             k = int(np.searchsorted(weights.cumsum(), u_label * weights.sum(), side="right"))
-            current[j] = new[entity] = k
+            agent_labels[j] = new[entity] = k
             grams[k] += entities.grams[entity]
             opens_table = seen[k] == 0 or u_table < law.prior_weights[k] / (law.prior_weights[k] + seen[k])
             table_counts[k] += opens_table
@@ -166,7 +166,7 @@ def blend_agents(
     layout: GramLayout,
     entities: EntityArrays,
     blended: ClusterSums,
-    given: GaussianGlobals,
+    current: GaussianGlobals,
     labels: LabelArray,
     sweep: int,
 ) -> LabelArray:
@@ -175,29 +175,29 @@ def blend_agents(
     The statistics contain the entity that is scored; both counts exclude it.
     """
     n_clusters = blended.n_clusters
-    alpha = given.global_concentration
-    beta = given.agent_concentration
+    alpha = current.global_concentration
+    beta = current.agent_concentration
     new = labels.copy()
     for agent, (first, last) in enumerate(zip(entities.agent_start[:-1], entities.agent_start[1:], strict=True)):
-        current = labels[first:last].copy()
+        agent_labels = labels[first:last].copy()
         for j, entity in enumerate(range(first, last)):
             totals = blended.entity_counts.copy()
-            if current[j] >= 0:
-                totals[current[j]] = max(totals[current[j]] - 1.0, 0.0)
-            current[j] = -1
-            own = np.bincount(current[current >= 0], minlength=n_clusters)
+            if agent_labels[j] >= 0:
+                totals[agent_labels[j]] = max(totals[agent_labels[j]] - 1.0, 0.0)
+            agent_labels[j] = -1
+            own = np.bincount(agent_labels[agent_labels >= 0], minlength=n_clusters)
             prior = own + beta * (totals + alpha / n_clusters) / (totals.sum() + alpha)
             scores = log_block_likelihood(
                 layout.normal_equations(entities.grams[entity]),
                 layout.normal_equations(blended.grams),
-                given.noise_scale,
-                given.coef_prior,
+                current.noise_scale,
+                current.coef_prior,
             )
             weights = prior * np.exp(scores - scores.max())
             u_label, _, _ = keyed_uniforms(
                 entities.agent_streams[agent], entities.entity_keys[entity], sweep, np.uint64(0)
             )
-            current[j] = new[entity] = np.searchsorted(weights.cumsum(), u_label * weights.sum(), side="right")
+            agent_labels[j] = new[entity] = np.searchsorted(weights.cumsum(), u_label * weights.sum(), side="right")
     return new
 
 
@@ -218,43 +218,43 @@ def effective_gram(layout: GramLayout, gram: FloatArray, variance: float, covari
 
 
 def draw_effects(
-    layout: GramLayout, entities: EntityArrays, given: MixedGlobals, labels: LabelArray, old: EffectState, sweep: int
+    layout: GramLayout, entities: EntityArrays, current: MixedGlobals, labels: LabelArray, old: EffectState, sweep: int
 ) -> tuple[EffectState, EffectSums]:
     """Effects and noise of all agents given the labels, one entity at a time: same keys, same draws as the kernel.
 
     For each agent: a | z, w, σ with b integrated out; then b | a; then σ | a, b. Sums have a row for each cluster.
     """
-    n_clusters = given.n_clusters
+    n_clusters = current.n_clusters
     n_linear = layout.n_linear
     coefs = np.empty((len(labels), layout.n_coef))
     new = EffectState(old.variance.copy(), old.agent_effects.copy(), coefs)
     data = np.zeros((n_clusters, layout.packed_size))
     moments = np.zeros((n_clusters, n_linear + 1, n_linear + 1))
     scalars = np.zeros((len(entities.agent_streams), evidence.N_SCALARS + layout.n_coef))
-    units = given.noise_unit**2
+    units = current.noise_unit**2
     for agent, (first, last) in enumerate(zip(entities.agent_start[:-1], entities.agent_start[1:], strict=True)):
         stream = entities.agent_streams[agent]
         own = range(first, last)
-        effective = [effective_gram(layout, entities.grams[e], old.variance[e], given.effect_covariance) for e in own]
-        if (given.agent_effect_scale > 0).any() and first < last:
-            new.agent_effects[agent] = draw_agent_effect(layout, effective, given, labels[first:last], stream, sweep)
+        effective = [effective_gram(layout, entities.grams[e], old.variance[e], current.effect_covariance) for e in own]
+        if (current.agent_effect_scale > 0).any() and first < last:
+            new.agent_effects[agent] = draw_agent_effect(layout, effective, current, labels[first:last], stream, sweep)
             scalars[agent, evidence.HAS_EFFECT] = 1.0
         scalars[agent, evidence.N_SCALARS :] = new.agent_effects[agent] ** 2
         for e in own:
-            coef = given.coef[labels[e]] + new.agent_effects[agent]
+            coef = current.coef[labels[e]] + new.agent_effects[agent]
             key = entities.entity_keys[e]
-            effect = draw_effect(layout, entities.grams[e] / old.variance[e], given, coef, stream, key, sweep)
+            effect = draw_effect(layout, entities.grams[e] / old.variance[e], current, coef, stream, key, sweep)
             new.coef[e] = coef + effect
             squares = float(layout.rss(entities.grams[e], new.coef[e]))
             n = entities.grams[e][0]
-            new.variance[e] = draw_noise(given, squares, n, stream, key, sweep)
-            scalars[agent, : evidence.EVENTS] += noise_scalars(given, new.variance[e] / units, squares, n)
-            if given.stage == Stage.EXACT:
+            new.variance[e] = draw_noise(current, squares, n, stream, key, sweep)
+            scalars[agent, : evidence.EVENTS] += noise_scalars(current, new.variance[e] / units, squares, n)
+            if current.stage == Stage.EXACT:
                 around = gram_around(layout, entities.grams[e] / new.variance[e], new.agent_effects[agent] + effect)
             else:
                 around = gram_around(layout, effective[e - first], new.agent_effects[agent])
             data[labels[e]] += units * around
-            if len(given.effect_columns):
+            if len(current.effect_columns):
                 moments[labels[e]] += np.outer(np.append(1.0, effect[:n_linear]), np.append(1.0, effect[:n_linear]))
     rows, columns = np.tril_indices(n_linear + 1)
     return new, EffectSums(data, moments[:, rows, columns], scalars)
@@ -263,19 +263,19 @@ def draw_effects(
 def draw_agent_effect(
     layout: GramLayout,
     effective: list[FloatArray],
-    given: MixedGlobals,
+    current: MixedGlobals,
     labels: LabelArray,
     stream: np.uint64,
     sweep: int,
 ) -> FloatArray:
     """a = τα, with α | z, w, σ of precision I + τ(ΣQ)τ and right side τΣ(r − Qw); Q and r are blocks of the M̃."""
     first = layout.first_regressor
-    used = np.flatnonzero(given.agent_effect_scale)
+    used = np.flatnonzero(current.agent_effect_scale)
     matrices = np.array([layout.unpack(gram) for gram in effective])
     Q = matrices[:, first:-1, first:-1]
     r = matrices[:, -1, first:-1]
-    residual = (r - np.einsum("eij,ej->ei", Q, given.coef[labels])).sum(axis=0)
-    scale = given.agent_effect_scale[used]
+    residual = (r - np.einsum("eij,ej->ei", Q, current.coef[labels])).sum(axis=0)
+    scale = current.agent_effect_scale[used]
     effect = np.zeros(layout.n_coef)
     precision = np.eye(len(used)) + np.outer(scale, scale) * Q.sum(axis=0)[np.ix_(used, used)]
     normals = np.empty(len(used))
@@ -287,15 +287,15 @@ def draw_agent_effect(
 def draw_effect(
     layout: GramLayout,
     gram: FloatArray,
-    given: MixedGlobals,
+    current: MixedGlobals,
     coef: FloatArray,
     stream: np.uint64,
     key: np.uint64,
     sweep: int,
 ) -> FloatArray:
     """b = Λc, with c of precision I + ΛᵀGΛ and right side Λᵀ(g − Gβ)."""
-    used = given.effect_columns
-    root = given.effect_root
+    used = current.effect_columns
+    root = current.effect_root
     data = layout.normal_equations(gram)
     normals = np.empty(len(used))
     effect = np.zeros(layout.n_coef)
@@ -312,22 +312,22 @@ def normal_draw(precision: FloatArray, linear: FloatArray, normals: FloatArray) 
 
 
 def draw_noise(
-    given: MixedGlobals, squares: float, n_events: float, stream: np.uint64, key: np.uint64, sweep: int
+    current: MixedGlobals, squares: float, n_events: float, stream: np.uint64, key: np.uint64, sweep: int
 ) -> float:
     """σ² ~ IG((ν + n)/2, (νs² + squares)/2), or s² for all entities."""
-    if np.isinf(given.noise_shape):
-        return given.noise_scale**2
-    gamma = keyed.keyed_gamma(stream, key, sweep, effects.NOISE, 0.5 * (given.noise_shape + n_events))
-    return 0.5 * (given.noise_shape * given.noise_scale**2 + squares) / gamma
+    if np.isinf(current.noise_shape):
+        return current.noise_scale**2
+    gamma = keyed.keyed_gamma(stream, key, sweep, effects.NOISE, 0.5 * (current.noise_shape + n_events))
+    return 0.5 * (current.noise_shape * current.noise_scale**2 + squares) / gamma
 
 
-def noise_scalars(given: MixedGlobals, variance: float, squares: float, n_events: float) -> FloatArray:
+def noise_scalars(current: MixedGlobals, variance: float, squares: float, n_events: float) -> FloatArray:
     """What an entity adds to its agent's scalars, in their order up to the squared events.
 
     The variance is in units of noise_unit².
     """
     own = [np.log(variance), 1.0 / variance, 1.0, n_events * np.log(variance)]
-    return np.array([*(own if np.isfinite(given.noise_shape) else np.zeros(4)), squares / variance, n_events])
+    return np.array([*(own if np.isfinite(current.noise_shape) else np.zeros(4)), squares / variance, n_events])
 
 
 def gram_around(layout: GramLayout, gram: FloatArray, step: FloatArray) -> FloatArray:

@@ -47,7 +47,7 @@ def working_grams(layout: GramLayout, events: EventStore, terms: EventTerms, wei
 
 
 def integrated_density(
-    events: EventStore, terms: EventTerms, entity: int, coef: FloatArray, given: MixedGlobals, points: FloatArray
+    events: EventStore, terms: EventTerms, entity: int, coef: FloatArray, current: MixedGlobals, points: FloatArray
 ) -> float:
     """log ∫ p(events | coef + b) N(b; 0, D) db, by importance sampling around the mode.
 
@@ -56,7 +56,7 @@ def integrated_density(
     """
     own = slice(events.event_start[entity], events.event_start[entity + 1])
     design = np.column_stack([np.ones(own.stop - own.start), events.X[own]])
-    effects = design[:, given.effect_columns] @ given.effect_root
+    effects = design[:, current.effect_columns] @ current.effect_root
     part = EventTerms(*(of[own] for of in terms))
 
     def log_joint(c: FloatArray) -> float:

@@ -22,7 +22,7 @@ from fedhlcr.baselines import (
     LCRRegressor,
     MixedModelRegressor,
 )
-from fedhlcr.baselines.mixtures import LEAST_VARIANCE, PENALTY, Units, normalize
+from fedhlcr.baselines.mixtures import LEAST_VARIANCE, PENALTY, MixtureUnits, normalize
 from fedhlcr.baselines.rival import Standardized
 from fedhlcr.data.hierarchy import build_hierarchy
 from fedhlcr.model.gram import GramLayout, Standardization, entity_grams
@@ -310,7 +310,7 @@ def test_both_steps_of_em_are_what_they_are_event_by_event():
     X, y = rng.normal(size=(50, 2)), rng.normal(size=50)
     events = build_hierarchy(X, y, np.ones(50), None, None)
     data = Standardized.of(events, GramLayout(2), Standardization(np.zeros(3), np.ones(3)))
-    units = Units.events(data)
+    units = MixtureUnits.events(data)
     shares = rng.dirichlet(np.ones(3), size=50).T
     coef, variance = units.regressions(shares)
     Z, t = data.design(), data.target()

@@ -6,7 +6,7 @@ from sklearn.metrics import mean_squared_error
 
 from fedhlcr.baselines import FedAvgRegressor, FedEMRegressor, GroupedRidge, IFCARegressor
 from fedhlcr.baselines.clustered import _Groups
-from fedhlcr.baselines.federated import Attendance
+from fedhlcr.baselines.federated import RandomCohorts
 from fedhlcr.baselines.rival import Standardized
 from fedhlcr.data.hierarchy import UNKNOWN, build_hierarchy
 from fedhlcr.model.gram import GramLayout, Standardization
@@ -118,7 +118,7 @@ def test_soft_em_judges_its_growth_when_everyone_has_been_asked():
     model = FedEMRegressor(2, n_init=1, participation=0.25, tol=1e9).fit(X, y, agent=agent, entity=entity)
     rng = np.random.default_rng(0)
     rng.integers(2, size=len(y))  # the classes it starts from
-    attendance, n_rounds = Attendance(12, 0.25), 1
+    attendance, n_rounds = RandomCohorts(12, 0.25), 1
     for _ in range(2):
         attendance.restart()
         while not attendance.complete:
@@ -139,7 +139,7 @@ def test_soft_em_with_some_agents_ends_where_all_agents_end():
 
 def test_attendance_asks_its_share_and_tells_when_all_have_been():
     rng = np.random.default_rng(5)
-    attendance = Attendance(20, 0.15)
+    attendance = RandomCohorts(20, 0.15)
     seen: set[int] = set()
     for _ in range(200):
         asked = attendance.ask(rng)
@@ -148,7 +148,7 @@ def test_attendance_asks_its_share_and_tells_when_all_have_been():
         assert attendance.complete == (len(seen) == 20)
     attendance.restart()
     assert not attendance.complete
-    assert len(Attendance(3, 0.01).ask(rng)) == 1
+    assert len(RandomCohorts(3, 0.01).ask(rng)) == 1
 
 
 def test_a_fifth_of_the_events_of_every_agent_is_held_out_and_nothing_else_is_lost():

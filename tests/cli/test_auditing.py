@@ -88,7 +88,7 @@ def test_broken_promise_ends_with_one(table, capsys, monkeypatch):
 def test_broken_noise_ends_with_one(table, capsys, monkeypatch):
     from fedhlcr.privacy import release
 
-    monkeypatch.setattr(release.Block, "lattice_scale", property(lambda self: release.UNIT / self.mu / 10.0))
+    monkeypatch.setattr(release.ClippedBlock, "lattice_scale", property(lambda self: release.UNIT / self.mu / 10.0))
     assert call("audit", table, *COLUMNS, *CATEGORIES, "--rounds", 4, "--secure-rounds", 1, "--runs", 1000) == FAILED
     assert "BROKEN" in capsys.readouterr().out
 

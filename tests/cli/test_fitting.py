@@ -13,8 +13,8 @@ import pytest
 import fedhlcr
 from fedhlcr.cli.choices import Effects, Noise
 from fedhlcr.cli.shell import BAD_DATA, WRONG_USAGE
-from fedhlcr.model.priors import EffectsName, NoiseName
 from fedhlcr.posterior.diagnostics import R_HAT_LIMIT
+from fedhlcr.settings import EffectsName, NoiseName
 from tests.commands import COLUMNS, FIT, FOR_ALL, FOR_TARGETS, PAPER, assert_refused, bad_table, call, shop_table
 
 

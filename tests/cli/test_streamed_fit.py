@@ -17,7 +17,7 @@ import pytest
 import fedhlcr
 from fedhlcr.cli.shell import BAD_DATA, NO_OUTPUT
 from fedhlcr.data import csv_files, table_pieces
-from fedhlcr.data.streaming import order_statistics, reading, sorting, spool, work_folder
+from fedhlcr.data.streaming import event_sorter, order_statistics, spool, stream_reader, work_folder
 from fedhlcr.storage import model_file
 from tests.commands import call
 
@@ -29,7 +29,7 @@ ROLES = ("--target", "y", "--agent", "shop", "--entity", "item")
 def tiny_pieces(monkeypatch):
     monkeypatch.setattr(table_pieces, "PIECE_ROWS", 37)
     monkeypatch.setattr(csv_files, "BLOCK_SIZE", 2000)
-    monkeypatch.setattr(sorting, "BUCKET_BYTES", 3000)
+    monkeypatch.setattr(event_sorter, "BUCKET_BYTES", 3000)
     monkeypatch.setattr(spool, "VALUES_AT_ONCE", 50)
     monkeypatch.setattr(order_statistics, "FEW", 10)
     monkeypatch.setattr(work_folder, "BETWEEN_CHECKPOINTS", -1.0)
@@ -328,7 +328,7 @@ def test_other_options_start_again_and_foreign_folders_stay(tmp_path, monkeypatc
     folder = to_folder(table(), tmp_path / "t")
     start = ("fit", folder, *ROLES, *QUICK, "--stream", "--out", tmp_path / "m")
     with monkeypatch.context() as patch:
-        patch.setattr(sorting.EventSorter, "sort", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        patch.setattr(event_sorter.EventSorter, "sort", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         assert call(*start, "--features", "x") == 130
     assert call(*start, "--features", "x,z") == 0
     assert "starting again" in capsys.readouterr().err
@@ -343,7 +343,7 @@ def test_changed_file_starts_again(tmp_path, monkeypatch, capsys):
     folder = to_folder(table(), tmp_path / "t")
     arguments = ("fit", folder, *ROLES, *FEATURES, *QUICK, "--stream", "--out", tmp_path / "m")
     with monkeypatch.context() as patch:
-        patch.setattr(sorting.EventSorter, "sort", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        patch.setattr(event_sorter.EventSorter, "sort", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         assert call(*arguments) == 130
     time.sleep(0.01)
     to_folder(table(seed=9), tmp_path / "t")
@@ -368,14 +368,14 @@ def test_another_family_starts_again(tmp_path, monkeypatch, capsys):
 
 def test_file_that_changes_while_it_is_read_is_refused(tmp_path, monkeypatch, capsys):
     folder = to_folder(table(), tmp_path / "t")
-    codes = reading.PairCodes.codes
+    codes = stream_reader.PairCodes.codes
 
     def meanwhile(*given):
         time.sleep(0.01)
         next(folder.rglob("*.parquet")).touch()
         return codes(*given)
 
-    monkeypatch.setattr(reading.PairCodes, "codes", meanwhile)
+    monkeypatch.setattr(stream_reader.PairCodes, "codes", meanwhile)
     assert call("fit", folder, *ROLES, *FEATURES, *QUICK, "--stream", "--out", tmp_path / "m") != 0
     assert "has changed while it was read" in capsys.readouterr().err
     assert not (tmp_path / "m.build").exists()

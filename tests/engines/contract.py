@@ -90,10 +90,10 @@ class Flower:
         self.devices = [self.engine.present[node] for node in self._nodes]
 
     def restart(self) -> None:
-        from fedhlcr.engines.flower.engine import FlowerEngine, Waiting
+        from fedhlcr.engines.flower.engine import FlowerEngine, WaitTimes
         from tests.flower_grid import LocalGrid
 
-        self.engine = FlowerEngine(LocalGrid(self._nodes), "experiment", Waiting(3, 5.0, self.WAIT))
+        self.engine = FlowerEngine(LocalGrid(self._nodes), "experiment", WaitTimes(3, 5.0, self.WAIT))
         self.engine.gather()
 
     def disturb(self, device: int, fate: str) -> None:

@@ -27,7 +27,7 @@ from fedhlcr.kernels.compiling import waiting
 from fedhlcr.model.gram import GramLayout, Standardization, column_means, entity_grams
 from fedhlcr.model.priors import ModelSpec
 from fedhlcr.posterior.diagnostics import R_HAT_LIMIT, Diagnostic
-from fedhlcr.samplers.state import Entities
+from fedhlcr.samplers.state import EntityData
 from tests.federations import (
     FIXED,
     centralised_states,
@@ -133,7 +133,7 @@ def assert_centralised(table, seed, n_rounds, **model):
     server = server_for(layout.n_features, seed=seed, max_clusters=20, patience=None, **model)
     engine = in_process(table)
     run_rounds(server, engine, 1)
-    entities = Entities(server.likelihood, hierarchy.index, units.rescale(layout, grams))
+    entities = EntityData(server.likelihood, hierarchy.index, units.rescale(layout, grams))
     spec, n_clusters = ModelSpec(effects=server.settings.effects), []
     for state in islice(centralised_states(entities, spec, 20, Stream(seed)), n_rounds):
         run_rounds(server, engine, 1)

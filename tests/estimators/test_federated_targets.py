@@ -17,7 +17,7 @@ from fedhlcr.model.event_weights import EVENT_WEIGHTS
 from fedhlcr.model.gram import entity_grams
 from fedhlcr.model.priors import ModelSpec
 from fedhlcr.model.schema import GRAMS, Stage
-from fedhlcr.samplers.state import Entities
+from fedhlcr.samplers.state import EntityData
 from tests.federations import centralised_states, hierarchy_of, in_process, run_rounds, server_for
 from tests.logits_problems import LIKELIHOODS
 
@@ -42,10 +42,10 @@ def one_cluster(target: str) -> HierarchicalData:
     return HierarchicalData(X, y.astype(float), entity // 5, entity, ("u", "v"))
 
 
-def entities_of(table, server) -> Entities:
+def entities_of(table, server) -> EntityData:
     units, hierarchy, likelihood = server.units.standardization, hierarchy_of(table), server.likelihood
     grams = units.rescale(likelihood.layout, entity_grams(hierarchy, likelihood.layout, units.shift))
-    return Entities(likelihood, hierarchy.index, grams, events=likelihood.events_in(hierarchy.events, units))
+    return EntityData(likelihood, hierarchy.index, grams, events=likelihood.events_in(hierarchy.events, units))
 
 
 def assert_centralised(table, target, n_rounds, effects="auto", seed=5):
@@ -62,10 +62,10 @@ def assert_centralised(table, target, n_rounds, effects="auto", seed=5):
         drawn, expected = server.rule._state.globals, state.globals
         for q in drawn.quantities():
             np.testing.assert_allclose(getattr(drawn, q.name), getattr(expected, q.name), rtol=1e-9, atol=1e-9)
-        pending = [shard.private.pending for shard in engine._shards]
-        for name in {EVENT_WEIGHTS, LOG_SIZE} & set(state.private):
-            kept = np.concatenate([private[name] for private in pending])
-            np.testing.assert_allclose(kept, state.private[name], rtol=1e-8, atol=1e-9)
+        pending = [shard.agent_state.pending for shard in engine._shards]
+        for name in {EVENT_WEIGHTS, LOG_SIZE} & set(state.agent_state):
+            kept = np.concatenate([agent_state[name] for agent_state in pending])
+            np.testing.assert_allclose(kept, state.agent_state[name], rtol=1e-8, atol=1e-9)
         sums = server.rule.account.total().regroup(server.rule.cluster_of)
         np.testing.assert_allclose(sums.blocks[GRAMS], state.sums.blocks[GRAMS], rtol=1e-7, atol=1e-7)
         stages.append(state.globals.stage)

@@ -217,8 +217,8 @@ def test_effects_have_the_conditional_law():
     at = posterior.likelihood.entity_coef(given, known, np.zeros((1, 3)))[0]
     steps = [posterior.likelihood.entity_coef(given, known, row[None])[0] - at for row in np.eye(3)]
     normal = posterior.layout.normal_equations(known.grams)
-    variance = posterior.likelihood.variance(known.private, given)[0]
-    base = given.coef[known.labels[0]] + known.private["agent_effects"][0]
+    variance = posterior.likelihood.variance(known.agent_state, given)[0]
+    base = given.coef[known.labels[0]] + known.agent_state["agent_effects"][0]
     used = given.effect_columns
     precision = normal.xx[0][np.ix_(used, used)] / variance
     precision = precision + np.linalg.inv(given.effect_covariance[np.ix_(used, used)])

@@ -29,7 +29,7 @@ class Drawn:
         self.events = random_events(rng, SIZES, 4, 2)
         entities = self.events.entities(LIKELIHOODS[noise], rng.normal(size=(n, 4)))
         self.likelihood, self.grams = entities.likelihood, entities.grams
-        self.given = globals_with(
+        self.current = globals_with(
             self.likelihood,
             2,
             coef=rng.normal(size=(2, 3)),
@@ -45,8 +45,8 @@ class Drawn:
         variance = np.full(n, 0.3 if noise == "entity" else 1.0)
         private = {"variance": variance, "agent_effects": rng.normal(size=(len(SIZES), 3))}
         part = entities.part(private, 3, Stream(seed))
-        scoring = self.likelihood.scoring_matrices(part, self.given)
-        by_entity = self.likelihood.conclude(part, self.given, scoring.copy(), labels, np.arange(n), n)
+        scoring = self.likelihood.scoring_matrices(part, self.current)
+        by_entity = self.likelihood.conclude(part, self.current, scoring.copy(), labels, np.arange(n), n)
         self.state, self.data = by_entity.state, by_entity.blocks[GRAMS]
         self.effects = self.likelihood.effect_moments(by_entity.blocks[EFFECTS])[:, 0, 1:]
         self.labels = labels
@@ -57,7 +57,7 @@ class Drawn:
     def _fill(self, part, scoring):
         """Put every agent's sums, by original cluster, into the account."""
         pairs, rows = np.unique(self.events.owner * K + self.original, return_inverse=True)
-        concluded = self.likelihood.conclude(part, self.given, scoring, self.labels, rows, len(pairs))
+        concluded = self.likelihood.conclude(part, self.current, scoring, self.labels, rows, len(pairs))
         row_start = np.searchsorted(pairs, np.arange(len(SIZES) + 1) * K)
         counts = np.bincount(rows).astype(np.int32)
         schema = self.likelihood.sum_schema
@@ -74,7 +74,7 @@ class Drawn:
         data, moments = np.zeros((K, layout.packed_size)), np.zeros((K, 4, 4))
         for e, k in enumerate(self.original):
             around = gram_around(layout, self.grams[e] / self.state["variance"][e], steps[e])
-            data[k] += around if self.given.stage == Stage.EXACT else self.data[e]
+            data[k] += around if self.current.stage == Stage.EXACT else self.data[e]
             moments[k] += np.outer(np.append(1.0, self.effects[e]), np.append(1.0, self.effects[e]))
         rows, columns = np.tril_indices(4)
         return data, moments[:, rows, columns]
@@ -91,11 +91,11 @@ def test_shifted_pages_are_sums_of_shifted_effects(noise):
     drawn.assert_ledger_is_right()
     for _ in range(30):
         sums = drawn.rule.account.total().regroup(CLUSTER_OF)
-        recentred = drawn.likelihood.recentre(sums, drawn.given, ModelSpec(), rng)
+        recentred = drawn.likelihood.recentre(sums, drawn.current, ModelSpec(), rng)
         assert np.abs(recentred.shift).max() > 0
-        np.testing.assert_allclose(recentred.globals.coef + recentred.shift, drawn.given.coef, rtol=1e-12)
-        drawn.rule._shift(recentred.shift, drawn.given)
-        drawn.given = recentred.globals
+        np.testing.assert_allclose(recentred.globals.coef + recentred.shift, drawn.current.coef, rtol=1e-12)
+        drawn.rule._shift(recentred.shift, drawn.current)
+        drawn.current = recentred.globals
         drawn.effects = drawn.effects + recentred.shift[drawn.labels]
     drawn.assert_ledger_is_right()
 
@@ -103,7 +103,7 @@ def test_shifted_pages_are_sums_of_shifted_effects(noise):
 def test_before_the_last_stage_only_effects_are_shifted():
     drawn = Drawn("entity", Stage.MERGING)
     shift = np.random.default_rng(2).normal(size=(2, 3))
-    drawn.rule._shift(shift, drawn.given)
+    drawn.rule._shift(shift, drawn.current)
     drawn.effects = drawn.effects + shift[drawn.labels]
     drawn.assert_ledger_is_right()
 
@@ -112,15 +112,15 @@ def test_the_shift_follows_the_coefficients_given_the_entities_own():
     """w | β has precision N D⁻¹ + δ⁻², written densely; many draws have its mean and covariance."""
     drawn, rng = Drawn("entity"), np.random.default_rng(3)
     sums = drawn.rule.account.total().regroup(CLUSTER_OF)
-    own = drawn.given.coef[drawn.labels] + drawn.effects
+    own = drawn.current.coef[drawn.labels] + drawn.effects
     draws = np.array(
-        [drawn.likelihood.recentre(sums, drawn.given, ModelSpec(), rng).globals.coef for _ in range(4_000)]
+        [drawn.likelihood.recentre(sums, drawn.current, ModelSpec(), rng).globals.coef for _ in range(4_000)]
     )
-    inverse, prior = np.linalg.inv(drawn.given.effect_covariance), np.diag(drawn.given.coef_scale**-2.0)
+    inverse, prior = np.linalg.inv(drawn.current.effect_covariance), np.diag(drawn.current.coef_scale**-2.0)
     for k in range(2):
         members = own[drawn.labels == k]
         covariance = np.linalg.inv(len(members) * inverse + prior)
-        mean = covariance @ (inverse @ members.sum(axis=0) + prior @ drawn.given.coef_mean)
+        mean = covariance @ (inverse @ members.sum(axis=0) + prior @ drawn.current.coef_mean)
         error = np.sqrt(covariance.diagonal() / len(draws))
         assert (np.abs(draws[:, k].mean(axis=0) - mean) < 4 * error).all()
         spread = np.sqrt(np.outer(covariance.diagonal(), covariance.diagonal()))

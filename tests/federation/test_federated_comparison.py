@@ -18,7 +18,7 @@ from fedhlcr.federation.run import Checkpoints, run_round
 from fedhlcr.federation.server import STATE_KIND
 from fedhlcr.model.mixed_globals import EFFECTS
 from fedhlcr.model.schema import Stage
-from fedhlcr.samplers.comparing import Phase
+from fedhlcr.samplers.cluster_comparison import Phase
 from fedhlcr.storage import codec
 from tests.federation.test_faults import FaultyEngine, check_books
 from tests.federations import (
@@ -144,7 +144,7 @@ def test_the_account_agrees_with_the_noise_that_agents_continue_from():
     everyone = np.arange(len(server.registry))
     for shard in engine._shards:
         shard._settle(everyone, server.registry.accepted_round)
-    variance = np.concatenate([shard.private.accepted["variance"] for shard in engine._shards])
+    variance = np.concatenate([shard.agent_state.accepted["variance"] for shard in engine._shards])
     scalars = server.rule.account.total().scalars
     assert np.ptp(variance) > 0.0
     assert scalars["noisy_entities"] == len(variance)
@@ -196,7 +196,7 @@ def test_agents_that_start_again_answer_like_new_ones():
     """Whatever they held before: labels, effects and noise do not matter when a run goes back."""
     old, new = in_process(TABLES["back"]), in_process(TABLES["back"])
     server = before_back(old)
-    assert old._shards[0].private.accepted["variance"].all()
+    assert old._shards[0].agent_state.accepted["variance"].all()
     call = server.open_round(old.agents())
     answers = [[reply[i].to_bytes() for reply in engine.deliver(call) for i in range(12)] for engine in (old, new)]
     assert answers[0] == answers[1]

@@ -21,7 +21,7 @@ from fedhlcr.model.curves import N_QUANTILES
 from fedhlcr.model.gram import GramLayout, entity_grams
 from fedhlcr.model.priors import ModelSpec
 from fedhlcr.posterior import PublicModel
-from fedhlcr.samplers.state import Entities
+from fedhlcr.samplers.state import EntityData
 from tests.federations import FIXED, OneByOneEngine, agents_of, centralised_states, hierarchy_of, in_process, run_rounds
 
 
@@ -52,7 +52,7 @@ def test_with_all_agents_it_is_the_centralised_chain(bent):
     assert layout.curve_groups == (4, 4)
     expanded = replace(hierarchy, X=units.expand(hierarchy.X))
     grams = units.rescale(layout, entity_grams(expanded, layout, units.shift))
-    entities = Entities(server.likelihood, hierarchy.index, grams)
+    entities = EntityData(server.likelihood, hierarchy.index, grams)
     spec = ModelSpec(target_spread=server.units.target_spread)
     for state in islice(centralised_states(entities, spec, 12, Stream(5)), 80):
         run_rounds(server, engine, 1)

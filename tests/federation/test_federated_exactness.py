@@ -14,7 +14,7 @@ from fedhlcr.federation.rules import DeltaRule
 from fedhlcr.federation.run import run_round
 from fedhlcr.model.priors import ModelSpec
 from fedhlcr.samplers.merging import Merger, MergeSchedule
-from fedhlcr.samplers.state import Entities
+from fedhlcr.samplers.state import EntityData
 from tests.enumeration import exact_posterior, labeling_index
 from tests.federations import FIXED, hierarchy_of, in_process, run_rounds, server_for
 from tests.problems import PAPER, tiny_table
@@ -48,7 +48,7 @@ def sample_labelings(table, n_visits, spacing=2, **params):
     share_heard = params.get("participation", 1.0) * (1.0 - params.get("failure_rate", 0.0))
     pause, everyone = 1 if share_heard == 1.0 else round(spacing / share_heard), engine.everyone
     run_rounds(server, engine, 100 * pause)
-    entities = Entities(server.likelihood, hierarchy_of(table).index, everyone.grams)
+    entities = EntityData(server.likelihood, hierarchy_of(table).index, everyone.grams)
     _, exact = exact_posterior(entities, 2, *FIXED.values())
     path = np.empty(n_visits, dtype=np.int64)
     for visit in range(n_visits):

@@ -18,7 +18,7 @@ from fedhlcr.model.priors import ModelSpec
 from fedhlcr.model.schema import GRAMS, Stage
 from fedhlcr.model.student import EVENT_WEIGHTS
 from fedhlcr.posterior import PublicModel
-from fedhlcr.samplers.state import Entities
+from fedhlcr.samplers.state import EntityData
 from tests.federations import (
     OneByOneEngine,
     agents_of,
@@ -44,10 +44,10 @@ def heavy():
     return HierarchicalData(X, y, agent.astype(str), entity.astype(str), ("a", "b"))
 
 
-def entities_of(table, server) -> Entities:
+def entities_of(table, server) -> EntityData:
     units, hierarchy = server.units.standardization, hierarchy_of(table)
     grams = units.rescale(server.likelihood.layout, entity_grams(hierarchy, server.likelihood.layout, units.shift))
-    return Entities(server.likelihood, hierarchy.index, grams, events=standard_events(hierarchy.events, units))
+    return EntityData(server.likelihood, hierarchy.index, grams, events=standard_events(hierarchy.events, units))
 
 
 @pytest.mark.parametrize("effects", ["auto", "none", "entity+agent"])
@@ -64,10 +64,10 @@ def test_with_all_agents_it_is_the_centralised_chain(heavy, effects):
         found = server.rule._state.globals
         np.testing.assert_allclose(found.coef, state.globals.coef, rtol=1e-8, atol=1e-8)
         np.testing.assert_allclose(found.noise_shape, state.globals.noise_shape)
-        private = np.concatenate([shard.private.pending[EVENT_WEIGHTS] for shard in engine._shards])
-        np.testing.assert_allclose(private, state.private[EVENT_WEIGHTS], rtol=1e-7)
+        agent_state = np.concatenate([shard.agent_state.pending[EVENT_WEIGHTS] for shard in engine._shards])
+        np.testing.assert_allclose(agent_state, state.agent_state[EVENT_WEIGHTS], rtol=1e-7)
     assert stages >= {Stage.PLAIN, Stage.MERGING, Stage.EXACT}
-    assert (state.private[EVENT_WEIGHTS] < 0.3).any()
+    assert (state.agent_state[EVENT_WEIGHTS] < 0.3).any()
 
 
 def test_the_account_agrees_with_the_weights_that_agents_continue_from(heavy):
@@ -81,7 +81,7 @@ def test_the_account_agrees_with_the_weights_that_agents_continue_from(heavy):
     labels = engine.everyone.labels_at(server.registry.accepted_round)
     for shard in engine._shards:
         shard._settle(everyone, server.registry.accepted_round)
-    weights = np.concatenate([shard.private.accepted[EVENT_WEIGHTS] for shard in engine._shards])
+    weights = np.concatenate([shard.agent_state.accepted[EVENT_WEIGHTS] for shard in engine._shards])
     assert (weights != 1.0).all()
     part = entities.part({**entities.start_state(), EVENT_WEIGHTS: weights}, 0, Stream(0))
     grams = entities.likelihood._weighted(part, entities.events.y, weights).entities.grams

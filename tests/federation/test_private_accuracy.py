@@ -11,7 +11,7 @@ import pytest
 
 from fedhlcr import DifferentialPrivacy, FedHLCRRegressor
 from fedhlcr.federation.private import filter as server_filter
-from fedhlcr.federation.private.filter import Clusters, Noisy
+from fedhlcr.federation.private.filter import ClusterEstimates, Noisy
 
 
 class Problem(NamedTuple):
@@ -83,7 +83,7 @@ def test_small_federation_comes_near_the_limit():
 def moved_by_noise(score_noise: float, believed: float) -> float:
     """How far regressions move in a round whose scores are nothing but noise."""
     rng = np.random.default_rng(3)
-    clusters = Clusters.start(6, 4, 6_000.0, rng)
+    clusters = ClusterEstimates.start(6, 4, 6_000.0, rng)
     moments = np.zeros((6, 4, 4))
     noisy = Noisy(score_noise * rng.standard_normal((6, 4)), believed, np.full(6, 1_000.0), 50.0, moments, 10.0, 0.0)
     return float(np.abs(server_filter.update(clusters, noisy, 10, 20).coef - clusters.coef).mean())

@@ -14,17 +14,17 @@ from fedhlcr.exceptions import DataWarning, FederationError
 from fedhlcr.federation.private import agents as private_agents
 from fedhlcr.federation.private.agents import PrivateAgents
 from fedhlcr.federation.private.queries import ROUND, Query, planned_blocks
-from fedhlcr.federation.private.run import AgentsHere, Outcome, SecureTotals, plain_total, run_private
+from fedhlcr.federation.private.run import AgentsHere, QueryOutcome, SecureTotals, plain_total, run_private
 from fedhlcr.federation.private.server import PrivateServer
 from fedhlcr.federation.settings import FederationSettings
 from fedhlcr.federation.shard import AgentShard
 from fedhlcr.model.gram import GramLayout
-from fedhlcr.privacy.release import Block
+from fedhlcr.privacy.release import ClippedBlock
 from fedhlcr.samplers.blocked import relabel_agents
 
 pytest.importorskip("cryptography", reason="the privacy extra is not installed")
 
-BLOCKS = (Block("scores", 40, 0.5), Block("counts", 10, 2.0))
+BLOCKS = (ClippedBlock("scores", 40, 0.5), ClippedBlock("counts", 10, 2.0))
 QUERY = Query(1, "round", 1, GramLayout(2), BLOCKS)
 
 
@@ -167,7 +167,7 @@ def test_a_sum_that_was_lost_is_not_asked_for_again():
 
         def ask(self, query):
             asked.append(query.number)
-            return Outcome(is_spent=True) if query.number in (3, 10, 20) else honest.ask(query)
+            return QueryOutcome(is_spent=True) if query.number in (3, 10, 20) else honest.ask(query)
 
     run_private(server, Losing())
     assert asked == [0, 0, 0, 0, *range(1, 21)]

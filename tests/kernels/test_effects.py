@@ -28,7 +28,7 @@ def drawn_problem(seed, n_features, noise, *, fit_intercept=True, rank=None, age
     y = rng.normal(size=(30, 4)) * 2
     entities = events.entities(LIKELIHOODS[noise], y, fit_intercept=fit_intercept, n_threads=n_threads)
     likelihood, n_coef = entities.likelihood, entities.layout.n_coef
-    given = globals_with(
+    current = globals_with(
         likelihood,
         K,
         coef=rng.normal(size=(K, n_coef)),
@@ -39,8 +39,8 @@ def drawn_problem(seed, n_features, noise, *, fit_intercept=True, rank=None, age
         noise_unit=1.3 if noise == "entity" else 0.7,
     )
     variance = rng.uniform(0.2, 1.2, 30) if noise == "entity" else np.ones(30)
-    private = {"variance": variance, "agent_effects": rng.normal(size=(4, n_coef)) * agent_effects}
-    return events, y, entities, given, private
+    agent_state = {"variance": variance, "agent_effects": rng.normal(size=(4, n_coef)) * agent_effects}
+    return events, y, entities, current, agent_state
 
 
 CASES = [(1, True, None), (1, False, None), (2, True, 2), (3, False, 1), (4, True, 0), (6, True, None), (6, False, 4)]
@@ -50,21 +50,21 @@ CASES = [(1, True, None), (1, False, None), (2, True, 2), (3, False, 1), (4, Tru
 @pytest.mark.parametrize("agent_effects", [False, True])
 def test_scores_are_dense_log_densities(n_features, fit_intercept, rank, agent_effects):
     """log N(y; X(w_k + a), σ²I + XDXᵀ), up to a constant that is the same for all clusters."""
-    events, y, entities, given, private = drawn_problem(
+    events, y, entities, current, agent_state = drawn_problem(
         n_features, n_features, "entity", fit_intercept=fit_intercept, rank=rank, agent_effects=agent_effects
     )
     likelihood, design = entities.likelihood, events.design(entities.layout)
-    scoring = likelihood.scoring_matrices(entities.part(private, 0, Stream(0)), given)
-    scores = scoring @ likelihood.score_rows(given).T
-    dense, variance = np.empty_like(scores), private["variance"] * given.noise_unit**2
+    scoring = likelihood.scoring_matrices(entities.part(agent_state, 0, Stream(0)), current)
+    scores = scoring @ likelihood.score_rows(current).T
+    dense, variance = np.empty_like(scores), agent_state["variance"] * current.noise_unit**2
     for e, x in enumerate(design):
-        covariance = variance[e] * np.eye(len(x)) + x @ given.effect_covariance @ x.T
-        for k, coef in enumerate(given.coef):
-            mean = x @ (coef + private["agent_effects"][events.owner[e]])
+        covariance = variance[e] * np.eye(len(x)) + x @ current.effect_covariance @ x.T
+        for k, coef in enumerate(current.coef):
+            mean = x @ (coef + agent_state["agent_effects"][events.owner[e]])
             dense[e, k] = stats.multivariate_normal.logpdf(y[e], mean, covariance)
     np.testing.assert_allclose(scores - scores[:, :1], dense - dense[:, :1], rtol=1e-10, atol=1e-10)
-    of_entities = {**private, "agent_effects": private["agent_effects"][events.owner]}
-    single = likelihood.entity_matrices(entities.grams, given, of_entities)
+    of_entities = {**agent_state, "agent_effects": agent_state["agent_effects"][events.owner]}
+    single = likelihood.entity_matrices(entities.grams, current, of_entities)
     np.testing.assert_allclose(single, scoring, rtol=1e-10, atol=1e-10)
 
 
@@ -74,8 +74,8 @@ def test_effective_matrix_with_a_singular_covariance_of_correlated_effects():
     events = random_events(rng, (5,), 4, 2)
     grams, root = events.grams(layout, rng.normal(size=(5, 4))), np.array([[0.8, 0.0], [-0.5, 0.0]])
     likelihood = LIKELIHOODS["entity"](layout)
-    given = globals_with(likelihood, 1, effect_covariance=np.diag([1.0, 1.0, 0.0]))
-    law, out, log_dets = likelihood.kernel_law(given, 0)._replace(root=root), np.empty_like(grams), np.empty(5)
+    current = globals_with(likelihood, 1, effect_covariance=np.diag([1.0, 1.0, 0.0]))
+    law, out, log_dets = likelihood.kernel_law(current, 0)._replace(root=root), np.empty_like(grams), np.empty(5)
     effective.effective_grams(grams, np.full(5, 0.5), np.arange(5), 0, 5, law, out, log_dets)
     covariance = np.zeros((3, 3))
     covariance[:2, :2] = root @ root.T
@@ -89,15 +89,15 @@ def test_effective_matrix_with_a_singular_covariance_of_correlated_effects():
 @pytest.mark.parametrize("stage", [Stage.MERGING, Stage.EXACT])
 @pytest.mark.parametrize(("n_features", "fit_intercept", "rank"), CASES)
 def test_draws_and_sums_equal_the_readable_version(noise, stage, n_features, fit_intercept, rank):
-    _, _, entities, given, private = drawn_problem(5, n_features, noise, fit_intercept=fit_intercept, rank=rank)
-    given = globals_with(entities.likelihood, K, **{**vars(given), "stage": float(stage)})
+    _, _, entities, current, agent_state = drawn_problem(5, n_features, noise, fit_intercept=fit_intercept, rank=rank)
+    current = globals_with(entities.likelihood, K, **{**vars(current), "stage": float(stage)})
     stream, labels = Stream(2), np.random.default_rng(1).integers(K, size=30).astype(np.int32)
-    part = entities.part(private, 11, stream)
-    scoring = entities.likelihood.scoring_matrices(part, given)
-    concluded = entities.likelihood.conclude(part, given, scoring, labels, labels.astype(np.int64), K)
-    unit = given.noise_unit**2
-    old = EffectState(private["variance"] * unit, private["agent_effects"], np.empty((0, 0)))
-    state, sums = draw_effects(entities.layout, part.entities, given, labels, old, 11)
+    part = entities.part(agent_state, 11, stream)
+    scoring = entities.likelihood.scoring_matrices(part, current)
+    concluded = entities.likelihood.conclude(part, current, scoring, labels, labels.astype(np.int64), K)
+    unit = current.noise_unit**2
+    old = EffectState(agent_state["variance"] * unit, agent_state["agent_effects"], np.empty((0, 0)))
+    state, sums = draw_effects(entities.layout, part.entities, current, labels, old, 11)
     for name, expected in (("variance", state.variance / unit), ("agent_effects", state.agent_effects)):
         np.testing.assert_allclose(concluded.state[name], expected, rtol=1e-9, atol=1e-9)
     for name, expected in ((GRAMS, sums.data), (EFFECTS, sums.effects)):
@@ -112,39 +112,39 @@ def test_draws_and_sums_equal_the_readable_version(noise, stage, n_features, fit
 def test_draws_do_not_depend_on_threads():
     ways = []
     for n_threads in (1, 3):
-        *_, entities, given, private = drawn_problem(5, 2, "entity", n_threads=n_threads)
-        agents = blocked.Agents(np.zeros(30, dtype=np.int32), private)
-        ways.append(blocked.relabel(entities, given, agents, 4, Stream(3)))
+        *_, entities, current, agent_state = drawn_problem(5, 2, "entity", n_threads=n_threads)
+        agents = blocked.AgentStates(np.zeros(30, dtype=np.int32), agent_state)
+        ways.append(blocked.relabel(entities, current, agents, 4, Stream(3)))
     (one, sums), (other, other_sums) = ways
-    np.testing.assert_array_equal(one.private["variance"], other.private["variance"])
-    np.testing.assert_array_equal(one.private["agent_effects"], other.private["agent_effects"])
+    np.testing.assert_array_equal(one.agent_state["variance"], other.agent_state["variance"])
+    np.testing.assert_array_equal(one.agent_state["agent_effects"], other.agent_state["agent_effects"])
     np.testing.assert_allclose(sums.grams, other_sums.grams, rtol=1e-12)
 
 
 def test_draws_of_an_agent_do_not_depend_on_other_agents():
-    *_, entities, given, private = drawn_problem(5, 2, "entity")
+    *_, entities, current, agent_state = drawn_problem(5, 2, "entity")
     labels = np.random.default_rng(1).integers(K, size=30).astype(np.int32)
     ways = []
     for agents in (np.arange(4), np.array([2])):
-        part = entities.part(private, 4, Stream(3))._replace(agents=agents)
+        part = entities.part(agent_state, 4, Stream(3))._replace(agents=agents)
         part = part._replace(blocks=Blocks((0, len(agents))))
-        scoring = entities.likelihood.scoring_matrices(part, given)
+        scoring = entities.likelihood.scoring_matrices(part, current)
         rows = np.where(np.isin(part.owner, agents), labels, -1).astype(np.int64)
-        ways.append(entities.likelihood.conclude(part, given, scoring, labels, rows, K).state)
+        ways.append(entities.likelihood.conclude(part, current, scoring, labels, rows, K).state)
     np.testing.assert_array_equal(ways[0]["variance"][10:27], ways[1]["variance"][10:27])
     np.testing.assert_array_equal(ways[0]["agent_effects"][2], ways[1]["agent_effects"][2])
     # up to a rounding error: they are multiplied by the unit and divided by it
-    np.testing.assert_allclose(ways[1]["variance"][:10], private["variance"][:10], rtol=1e-15)
+    np.testing.assert_allclose(ways[1]["variance"][:10], agent_state["variance"][:10], rtol=1e-15)
 
 
 @pytest.mark.parametrize(("n_features", "rank"), [(1, None), (2, None), (6, 3), (6, 0)])
 def test_effective_matrices_do_not_depend_on_the_lane(n_features, rank):
-    *_, entities, given, private = drawn_problem(5, n_features, "entity", rank=rank)
-    law, grams, out = entities.likelihood.kernel_law(given, 0), entities.grams, np.empty_like(entities.grams)
-    effective.effective_grams(grams, private["variance"], np.arange(30), 0, 30, law, out, np.empty(0))
+    *_, entities, current, agent_state = drawn_problem(5, n_features, "entity", rank=rank)
+    law, grams, out = entities.likelihood.kernel_law(current, 0), entities.grams, np.empty_like(entities.grams)
+    effective.effective_grams(grams, agent_state["variance"], np.arange(30), 0, 30, law, out, np.empty(0))
     shuffled, other = np.random.default_rng(0).permutation(30), np.empty_like(out)
     for first, last in ((0, 5), (5, 30)):
-        effective.effective_grams(grams, private["variance"], shuffled, first, last, law, other, np.empty(0))
+        effective.effective_grams(grams, agent_state["variance"], shuffled, first, last, law, other, np.empty(0))
     np.testing.assert_array_equal(out, other)
 
 

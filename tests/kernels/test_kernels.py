@@ -59,22 +59,22 @@ def blocked_problem(n_clusters=5, seed=2, entities_per_agent=7):
     rng = np.random.default_rng(seed)
     weights = rng.dirichlet(np.ones(n_clusters))
     start = entities.likelihood.start(ModelSpec(noise_scale=0.8, agent_concentration=0.9), n_clusters)
-    given = replace(start, coef=rng.normal(size=(n_clusters, 3)), log_weights=np.log(weights))
+    current = replace(start, coef=rng.normal(size=(n_clusters, 3)), log_weights=np.log(weights))
     labels = rng.integers(n_clusters, size=len(entities)).astype(np.int32)
-    return entities, given, labels
+    return entities, current, labels
 
 
 @pytest.mark.parametrize("n_clusters", [1, 2, 5, 9])
 @pytest.mark.parametrize("entities_per_agent", [1, 7, 150])
 def test_relabel_equals_readable_version(n_clusters, entities_per_agent):
-    entities, given, labels = blocked_problem(n_clusters, 3, entities_per_agent)
+    entities, current, labels = blocked_problem(n_clusters, 3, entities_per_agent)
     stream = Stream(4, 1)
     labels[:2] = -1
-    law = label_law(entities.likelihood, given, 6)
+    law = label_law(entities.likelihood, current, 6)
     expected_labels, expected = relabel_agents(entities.arrays(stream), law, labels)
     old = np.zeros((n_clusters, entities.layout.packed_size))
     np.add.at(old, labels[labels >= 0], entities.grams[labels >= 0])
-    agents, sums = blocked.relabel(entities, given, blocked.Agents(labels, {}), 6, stream, {GRAMS: old})
+    agents, sums = blocked.relabel(entities, current, blocked.AgentStates(labels, {}), 6, stream, {GRAMS: old})
     np.testing.assert_array_equal(agents.labels, expected_labels)
     np.testing.assert_array_equal(sums.entity_counts, expected.entity_counts)
     np.testing.assert_array_equal(sums.table_counts, expected.table_counts)
@@ -120,7 +120,7 @@ def check_blend(n_clusters):
         )
         before = rule._blended
         run_rounds(server, engine, 1)
-        labels = blend_agents(layout, arrays, before, rule._given, labels, server.round - 1)
+        labels = blend_agents(layout, arrays, before, rule._current, labels, server.round - 1)
         np.testing.assert_array_equal(everyone.pending, labels)
         sums = np.zeros((n_clusters, layout.packed_size))
         np.add.at(sums, labels, everyone.grams)
@@ -136,18 +136,18 @@ def test_blend_equals_readable_version(n_clusters):
 
 
 def test_sums_of_labels_equal_sums_of_the_sweep():
-    entities, given, _ = blocked_problem()
+    entities, current, _ = blocked_problem()
     stream = Stream(8)
-    agents, sums = blocked.relabel(entities, given, blocked.Agents.unlabelled(entities), 2, stream)
-    again = blocked.sums_of_labels(entities, given, agents.labels, 2, stream)
+    agents, sums = blocked.relabel(entities, current, blocked.AgentStates.unlabelled(entities), 2, stream)
+    again = blocked.sums_of_labels(entities, current, agents.labels, 2, stream)
     np.testing.assert_allclose(again.grams, sums.grams, rtol=1e-12)
     np.testing.assert_array_equal(again.table_counts, sums.table_counts)
     assert again.scalars["log_label_prior"] == pytest.approx(sums.scalars["log_label_prior"])
 
 
 def test_score_does_not_depend_on_position():
-    entities, given, _ = blocked_problem(7)
-    rows = label_law(entities.likelihood, given, 0).score_rows
+    entities, current, _ = blocked_problem(7)
+    rows = label_law(entities.likelihood, current, 0).score_rows
     whole = np.empty((len(entities), len(rows)))
     kernels.score_chunk(entities.grams, 0, len(entities), rows, whole)
     for first, last in ((3, 4), (5, 11), (1, len(entities))):

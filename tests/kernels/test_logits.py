@@ -85,17 +85,19 @@ def test_weighted_targets_have_the_density_of_the_events(target):
 def test_densities_with_effects_integrated_out(target, rank):
     rng, entities, terms = problem(target)
     likelihood, events, owner = entities.likelihood, entities.events, entities.index.agent_of
-    given = given_globals(
+    current = given_globals(
         likelihood, K, coef=rng.normal(size=(K, 3)), effect_covariance=random_covariance(rng, 3, rank)
     )
     steps, out = rng.normal(size=(2, 3)), np.empty((5, K))
-    law = likelihood.kernel_law(given, 0)
+    law = likelihood.kernel_law(current, 0)
     points = spread_normals(16, rank)
     arrays = events.X, terms, events.event_start, np.arange(5), 0, 5
     logits.integrated_densities(*arrays, law, steps, owner, points, out)
     for e in range(5):
         for k in range(K):
-            expected = reference.integrated_density(events, terms, e, given.coef[k] + steps[owner[e]], given, points)
+            expected = reference.integrated_density(
+                events, terms, e, current.coef[k] + steps[owner[e]], current, points
+            )
             assert out[e, k] == pytest.approx(expected, abs=1e-4)
 
 
@@ -104,7 +106,7 @@ def test_densities_with_effects_integrated_out(target, rank):
 def test_the_density_is_close_to_the_integral_over_one_effect(target, variance):
     rng, entities, terms = problem(target)
     covariance, points = np.diag([variance, 0.0, 0.0]), spread_normals(16, 1)
-    given, coef = given_globals(entities.likelihood, 1, effect_covariance=covariance), rng.normal(size=3)
+    current, coef = given_globals(entities.likelihood, 1, effect_covariance=covariance), rng.normal(size=3)
     for e in range(5):
         own = slice(*entities.events.event_start[e : e + 2])
 
@@ -113,7 +115,7 @@ def test_the_density_is_close_to_the_integral_over_one_effect(target, variance):
             return np.exp(reference.log_density(terms, eta)[own].sum()) * norm.pdf(effect, 0.0, np.sqrt(variance))
 
         exact = np.log(quad(density, -20.0, 20.0, epsabs=1e-30, limit=200)[0])
-        found = reference.integrated_density(entities.events, terms, e, coef, given, points)
+        found = reference.integrated_density(entities.events, terms, e, coef, current, points)
         assert found == pytest.approx(exact, abs=0.02)
 
 

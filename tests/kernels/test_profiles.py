@@ -36,10 +36,10 @@ class Setting:
         self.is_known, self.is_known_agent = np.arange(P) != 5, np.arange(P) != 4
         grams = np.where(self.is_known[:, None], events.grams(layout, self.y), 0.0)
         agent_effects = rng.normal(size=(P, S, n_coef)) * self.is_known_agent[:, None, None]
-        self.private = {"variance": rng.uniform(0.3, 2, (P, S)), "agent_effects": agent_effects}
-        of_known = self.private["variance"] * self.draws.noise_unit**2
+        self.agent_state = {"variance": rng.uniform(0.3, 2, (P, S)), "agent_effects": agent_effects}
+        of_known = self.agent_state["variance"] * self.draws.noise_unit**2
         self.variance = np.where(self.is_known[:, None], of_known, likelihood.new_variances(self.draws))
-        data = ProfileData(grams, self.is_known, self.is_known_agent, self.private)
+        data = ProfileData(grams, self.is_known, self.is_known_agent, self.agent_state)
         prior = rng.dirichlet(np.ones(K), size=(P, S))
         self.log_joint = np.array(
             [[[self.log_density(p, s, k, slice(None)) for k in range(K)] for s in range(S)] for p in range(P)]
@@ -53,7 +53,7 @@ class Setting:
         covariance = self.draws.effect_covariance[s].copy()
         if not self.is_known_agent[p]:
             covariance += np.diag(self.draws.agent_effect_scale[s] ** 2)
-        return self.draws.coef[s, k] + self.private["agent_effects"][p, s], covariance
+        return self.draws.coef[s, k] + self.agent_state["agent_effects"][p, s], covariance
 
     def log_density(self, p, s, k, rows) -> float:
         """log p(y of the given rows | cluster k), in draw s."""

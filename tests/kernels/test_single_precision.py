@@ -18,27 +18,27 @@ from tests.plain_python import check_without_compiler
 
 def single_problem(scale=1.0, n_clusters=5):
     """The larger the scale, the larger the scores and the errors of single precision."""
-    entities, given, old = blocked_problem(n_clusters, 4, 40)
+    entities, current, old = blocked_problem(n_clusters, 4, 40)
     entities = replace(entities, grams=entities.grams * scale, single=True)
-    return entities, replace(given, noise_scale=given.noise_scale * np.sqrt(scale) / min(scale, 30.0)), old
+    return entities, replace(current, noise_scale=current.noise_scale * np.sqrt(scale) / min(scale, 30.0)), old
 
 
 @pytest.mark.parametrize("scale", [1.0, 30.0, 1e3, 1e6, 1e42])
 def test_labels_equal_the_readable_version(scale):
-    entities, given, old = single_problem(scale)
+    entities, current, old = single_problem(scale)
     stream = Stream(2)
     for sweep in range(5):
-        law = label_law(entities.likelihood, given, sweep)
+        law = label_law(entities.likelihood, current, sweep)
         expected, _ = relabel_agents(entities.arrays(stream), law, old)
         part = entities.part({}, sweep, stream)
-        found, _, _ = blocked.relabel_agents(entities.likelihood, part, given, old)
+        found, _, _ = blocked.relabel_agents(entities.likelihood, part, current, old)
         np.testing.assert_array_equal(found, expected)
 
 
 @pytest.mark.parametrize("n_clusters", [1, 5])
 def test_error_of_scores_is_within_its_bound(n_clusters):
-    entities, given, _ = single_problem(30.0, n_clusters)
-    law = label_law(entities.likelihood, given, 0, single=True)
+    entities, current, _ = single_problem(30.0, n_clusters)
+    law = label_law(entities.likelihood, current, 0, single=True)
     found = np.empty((len(entities), len(law.score_rows)))
     scores.score_single(entities.grams, np.arange(len(entities)), len(entities), law.single_rows, found)
     errors = np.abs(found - entities.grams @ law.score_rows.T).max(axis=1)

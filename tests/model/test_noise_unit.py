@@ -23,7 +23,7 @@ def start_in(unit, stage=Stage.EXACT, *, sizes=(9, 1, 17, 3), n_events=4, has_ef
     events = random_events(rng, sizes, n_events, 2)
     n, y = sum(sizes), 2.0 * rng.normal(size=(sum(sizes), n_events))
     entities = events.entities(LIKELIHOODS["entity"], y)
-    given = globals_with(
+    current = globals_with(
         entities.likelihood,
         K,
         coef=rng.normal(size=(K, 3)),
@@ -34,12 +34,12 @@ def start_in(unit, stage=Stage.EXACT, *, sizes=(9, 1, 17, 3), n_events=4, has_ef
         noise_unit=unit,
         stage=float(stage),
     )
-    agents = blocked.Agents(
+    agents = blocked.AgentStates(
         rng.integers(K, size=n).astype(np.int32),
         {"variance": rng.uniform(0.3, 2, n) / unit**2, "agent_effects": rng.normal(size=(len(sizes), 3)) * has_effects},
     )
-    agents, sums = blocked.relabel(entities, given, agents, 0, Stream(1))
-    return events, y, entities, ChainState.of(entities.likelihood, 0, agents.labels, sums, given, agents.private)
+    agents, sums = blocked.relabel(entities, current, agents, 0, Stream(1))
+    return events, y, entities, ChainState.of(entities.likelihood, 0, agents.labels, sums, current, agents.agent_state)
 
 
 @pytest.mark.parametrize("stage", [Stage.MERGING, Stage.EXACT])
@@ -50,7 +50,7 @@ def test_sweeps_do_not_depend_on_the_unit(stage):
         for name in ("coef", "noise_scale", "noise_shape", "effect_covariance", "agent_effect_scale", "log_weights"):
             np.testing.assert_allclose(getattr(one.globals, name), getattr(other.globals, name), rtol=1e-8)
         assert other.globals.noise_unit == pytest.approx(2.7 * one.globals.noise_unit, rel=1e-8)
-        np.testing.assert_allclose(other.private["variance"] * 2.7**2, one.private["variance"], rtol=1e-8)
+        np.testing.assert_allclose(other.agent_state["variance"] * 2.7**2, one.agent_state["variance"], rtol=1e-8)
         assert other.log_joint == pytest.approx(one.log_joint, rel=1e-8)
         one, other = (blocked.step(entities, ModelSpec(), state, Stream(1)) for state in (one, other))
     assert one.globals.noise_unit != 1.0
@@ -59,15 +59,15 @@ def test_sweeps_do_not_depend_on_the_unit(stage):
 def test_rescaling_follows_the_density_of_the_scale_given_residuals():
     """p(s²) ∏ N(residuals; 0, ρ_e s²) with fixed ratios ρ_e, on a grid, and many draws."""
     events, y, entities, state = start_in(1.3, sizes=(2, 1, 1), n_events=2, has_effects=False)
-    likelihood, given, spread, rng = entities.likelihood, state.globals, 1.6, np.random.default_rng(2)
-    residuals = y - np.einsum("enf,ef->en", events.design(entities.layout), given.coef[state.labels])
-    ratios = state.private["variance"] * (given.noise_unit / given.noise_scale) ** 2
+    likelihood, current, spread, rng = entities.likelihood, state.globals, 1.6, np.random.default_rng(2)
+    residuals = y - np.einsum("enf,ef->en", events.design(entities.layout), current.coef[state.labels])
+    ratios = state.agent_state["variance"] * (current.noise_unit / current.noise_scale) ** 2
     grid = np.geomspace(1e-3, 1e3, 20_001)
     log_density = stats.gamma(0.5, scale=2.0 * spread**2).logpdf(grid) + np.log(grid)
     for own, ratio in zip(residuals, ratios, strict=True):
         log_density += stats.norm.logpdf(own[:, None], 0.0, np.sqrt(ratio * grid)).sum(axis=0)
     cumulative = np.cumsum(np.exp(log_density - log_density.max()))
-    drawn, draws = given, []
+    drawn, draws = current, []
     for _ in range(20_000):
         drawn = likelihood._rescaled(drawn, state.sums, ModelSpec(target_spread=spread), rng)
         assert drawn.noise_unit / drawn.noise_scale == pytest.approx(1.3 / 0.7)

@@ -9,7 +9,7 @@ from fedhlcr import FedHLCRRegressor, HLCRRegressor
 from fedhlcr._support.checks import not_negative
 from fedhlcr.datasets import make_hlcr
 from fedhlcr.exceptions import ArgumentError
-from fedhlcr.federation.checks import Expected, ReplyLimits, find_faults
+from fedhlcr.federation.checks import ExpectedReply, ReplyLimits, find_faults
 from fedhlcr.federation.messages import Contributions
 from fedhlcr.federation.sums import AgentSums
 from fedhlcr.model.arguments import Summands
@@ -36,7 +36,7 @@ class WithOwnSums(Gaussian):
     def own_scalars(self):
         return (SummedScalar("events", at_least_zero),)
 
-    def summands(self, grams, given, labels):
+    def summands(self, grams, current, labels):
         return Summands({GRAMS: grams, "doubled": 2.0 * grams}, {"events": grams[:, 0]})
 
     def draw(self, sums, regressions, current, spec, rng):
@@ -73,7 +73,7 @@ def test_names_that_are_taken_are_refused(name):
 def test_impossible_values_of_an_own_block_are_refused():
     schema = SumSchema((Block(GRAMS, 6, is_gram=True), Block("counts", 1, possible=not_negative)), LABEL_SCALARS)
     law = Gaussian(GramLayout(1)).start(ModelSpec(), 1)
-    expected = Expected(GramLayout(1), schema, 1, np.zeros(3), has_tables=True, law=law)
+    expected = ExpectedReply(GramLayout(1), schema, 1, np.zeros(3), has_tables=True, law=law)
     gram = np.array([[3.0, 0.0, 1.0, 0.0, 0.0, 1.0]])
     one = np.ones(1, dtype=np.int32)
     for value, refused in ((2.0, False), (-2.0, True)):

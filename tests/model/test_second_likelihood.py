@@ -29,7 +29,7 @@ from fedhlcr.model.regression import coef_posterior, draw_coef
 from fedhlcr.model.schema import CLUSTERS, COEF, GRAMS, Quantity, quantity
 from fedhlcr.report import render_report
 from fedhlcr.samplers import blocked
-from fedhlcr.samplers.state import Entities
+from fedhlcr.samplers.state import EntityData
 from fedhlcr.storage import codec
 from tests.enumeration import exact_posterior, labeling_index
 from tests.federations import assert_same_server, centralised_states, hierarchy_of, in_process, server_for
@@ -62,10 +62,10 @@ class ClusterNoise(LinearLikelihood[ClusterNoiseGlobals]):
     name = NAME
     globals_type = ClusterNoiseGlobals
 
-    def score_rows(self, given):
+    def score_rows(self, current):
         """M·r_k = −n log σ_k − RSS(w_k)/(2σ_k²); M begins with n."""
-        rows = self.layout.rss_vectors(given.coef) / (-2.0 * given.cluster_noise_scale[:, None] ** 2)
-        rows[:, 0] -= np.log(given.cluster_noise_scale)
+        rows = self.layout.rss_vectors(current.coef) / (-2.0 * current.cluster_noise_scale[:, None] ** 2)
+        rows[:, 0] -= np.log(current.cluster_noise_scale)
         return rows
 
     def start(self, spec, n_clusters):
@@ -73,9 +73,9 @@ class ClusterNoise(LinearLikelihood[ClusterNoiseGlobals]):
         own = {"cluster_noise_scale": np.full(n_clusters, scale), "common_noise_scale": scale}
         return self.start_with(spec, n_clusters, **own)
 
-    def regressions(self, blocks, given):
-        noise = given.cluster_noise_scale[: len(blocks[GRAMS])]
-        return coef_posterior(self.layout.normal_equations(blocks[GRAMS]), noise, given.coef_prior)
+    def regressions(self, blocks, current):
+        noise = current.cluster_noise_scale[: len(blocks[GRAMS])]
+        return coef_posterior(self.layout.normal_equations(blocks[GRAMS]), noise, current.coef_prior)
 
     def draw(self, sums, regressions, current, spec, rng):
         """w | M, σ; σ_k | w_k, M_k; s | σ under p(s²) ∝ exp(−s²); then (μ, δ) | w."""
@@ -88,16 +88,16 @@ class ClusterNoise(LinearLikelihood[ClusterNoiseGlobals]):
             drawn = replace(drawn, cluster_noise_scale=np.sqrt(variance), common_noise_scale=float(common))
         return self.with_coef_prior(drawn, sums, spec, rng)
 
-    def evidence(self, blocks, given):
+    def evidence(self, blocks, current):
         """log ∫ p(y | σ) p(σ) dσ of any set, by the trapezoidal rule in log σ² around where its own events put it."""
-        data, prior = self.layout.normal_equations(blocks[GRAMS][:, None]), given.noise_prior
-        rough = coef_posterior(data, given.common_noise_scale, given.coef_prior).mean
+        data, prior = self.layout.normal_equations(blocks[GRAMS][:, None]), current.noise_prior
+        rough = coef_posterior(data, current.common_noise_scale, current.coef_prior).mean
         shape = prior.shape + 0.5 * data.n
         centre = (prior.rate + 0.5 * self.layout.rss(blocks[GRAMS][:, None], rough)) / shape
         nodes, step = np.linspace(-8.0, 8.0, 65, retstep=True)
         variance = centre * np.exp(shape**-0.5 * nodes)
         log_prior = prior.shape * np.log(prior.rate / variance) - gammaln(prior.shape) - prior.rate / variance
-        log_terms = coef_posterior(data, np.sqrt(variance), given.coef_prior).log_evidence + log_prior
+        log_terms = coef_posterior(data, np.sqrt(variance), current.coef_prior).log_evidence + log_prior
         return logsumexp(log_terms, axis=1) + np.log(step * shape[:, 0] ** -0.5)
 
     def noise_scales(self, draws):
@@ -178,8 +178,8 @@ def test_labels_follow_the_exact_posterior():
 
 @pytest.mark.slow
 def test_a_forgotten_normalising_term_is_caught(monkeypatch):
-    def mutant(self, given):
-        return self.layout.rss_vectors(given.coef) / (-2.0 * given.cluster_noise_scale[:, None] ** 2)
+    def mutant(self, current):
+        return self.layout.rss_vectors(current.coef) / (-2.0 * current.cluster_noise_scale[:, None] ** 2)
 
     monkeypatch.setattr(ClusterNoise, "score_rows", mutant)
     distance, floor = distance_from_exact()
@@ -190,10 +190,10 @@ def test_evidence_integrates_the_noise_out(rng):
     """Against plain Monte Carlo over the prior."""
     entities = entities_from(*tiny_table(2, sizes=(3,), n_events=3))
     likelihood = ClusterNoise(entities.layout)
-    given = replace(likelihood.start(ModelSpec(coef_scale=1.0), 5), common_noise_scale=0.8)
-    variance = given.noise_prior.rate / rng.standard_gamma(SHAPE, size=400_000)
+    current = replace(likelihood.start(ModelSpec(coef_scale=1.0), 5), common_noise_scale=0.8)
+    variance = current.noise_prior.rate / rng.standard_gamma(SHAPE, size=400_000)
     coef = rng.standard_normal((len(variance), entities.layout.n_coef))
-    for gram, evidence in zip(entities.grams, likelihood.evidence({GRAMS: entities.grams}, given), strict=True):
+    for gram, evidence in zip(entities.grams, likelihood.evidence({GRAMS: entities.grams}, current), strict=True):
         n, squares = gram[0], entities.layout.rss(gram, coef)
         simulated = logsumexp(-0.5 * n * np.log(2 * np.pi * variance) - 0.5 * squares / variance)
         assert evidence == pytest.approx(simulated - np.log(len(variance)), abs=0.03)
@@ -287,7 +287,7 @@ def test_federation_of_all_agents_equals_the_centralised_chain(data):
         run_round(server, engine)
     model, spec = server.model(), ModelSpec(target_spread=server.units.target_spread)
     grams = engine.entity_grams(server.run, model.layout, model.standardization)
-    entities = Entities(ClusterNoise(model.layout), hierarchy_of(data[0]).index, grams)
+    entities = EntityData(ClusterNoise(model.layout), hierarchy_of(data[0]).index, grams)
     for state in islice(centralised_states(entities, spec, 12, Stream(5)), 40):
         drawn, expected = server.kept_draws[-1].globals, state.globals
         np.testing.assert_array_equal(server.rule.cluster_of[engine.everyone.pending], state.labels)

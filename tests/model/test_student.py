@@ -51,7 +51,7 @@ def test_weights_are_drawn_from_their_conditional(rng, fit_intercept):
     """λ ~ Gamma((ν + 1)/2, (ν + r²/s²)/2) for each event, independent of each other."""
     entities = student_entities(rng, SIZES, N_EVENTS, fit_intercept=fit_intercept)
     likelihood, events = entities.likelihood, entities.events
-    given = given_globals(likelihood, 1, noise_scale=0.7, noise_shape=3.0)
+    current = given_globals(likelihood, 1, noise_scale=0.7, noise_shape=3.0)
     coef = rng.normal(size=(5, likelihood.layout.n_coef))
     design = np.column_stack([np.ones(events.n_events)] * fit_intercept + [events.X])
     residuals = events.y - (design * np.repeat(coef, N_EVENTS, axis=0)).sum(axis=1)
@@ -59,7 +59,7 @@ def test_weights_are_drawn_from_their_conditional(rng, fit_intercept):
     for number in range(400):
         part = entities.part(entities.start_state(), number, Stream(5))
         scalars = np.zeros((2, len(likelihood.own_scalars)))
-        drawn = likelihood._draw_weights(part, given, likelihood.kernel_law(given, number), coef, scalars)
+        drawn = likelihood._draw_weights(part, current, likelihood.kernel_law(current, number), coef, scalars)
         levels.append(stats.gamma.cdf(drawn, 2.0, scale=1.0 / rate))
     logs, total, n = scalars[:, -3:].T
     np.testing.assert_array_equal(n, [12, 8])
@@ -73,8 +73,8 @@ def test_weights_are_drawn_from_their_conditional(rng, fit_intercept):
 
 def test_degrees_of_freedom_are_drawn_from_their_conditional(rng):
     weight = rng.gamma(2.0, size=30) / 2.0
-    given = 30, -np.log(weight).sum(), weight.sum(), LEAST_EVENT_SHAPE
-    drawn = [covariance.draw_shape(rng, *given) for _ in range(20_000)]
+    current = 30, -np.log(weight).sum(), weight.sum(), LEAST_EVENT_SHAPE
+    drawn = [covariance.draw_shape(rng, *current) for _ in range(20_000)]
     shapes = np.geomspace(LEAST_EVENT_SHAPE, covariance.LARGEST_SHAPE, covariance.N_SHAPES)
     log_density = np.array([stats.gamma.logpdf(weight, nu / 2, scale=2 / nu).sum() for nu in shapes])
     exact = np.exp(log_density - log_density.max())
@@ -106,7 +106,7 @@ def test_a_file_holds_events_and_weights_and_a_public_one_does_not(fitted, tmp_p
     loaded = fedhlcr.load(tmp_path / "model")
     np.testing.assert_array_equal(loaded.predict(X, **ids), model.predict(X, **ids))
     np.testing.assert_array_equal(
-        loaded.posterior_.memory.private[EVENT_WEIGHTS], model.posterior_.memory.private[EVENT_WEIGHTS]
+        loaded.posterior_.memory.agent_state[EVENT_WEIGHTS], model.posterior_.memory.agent_state[EVENT_WEIGHTS]
     )
     model.save(tmp_path / "public", public=True)
     # a target of an event, in the units in which the private file stores it
@@ -141,8 +141,8 @@ def test_predictive_noise_is_a_student_t(fitted):
     posterior, levels = model.posterior_, (0.05, 0.25, 0.75, 0.95)
     moments = posterior.predict(X, model.read_events(X, **ids).profiles, levels)
     found = (moments.quantiles - moments.mean[:, None]).mean(axis=0) / posterior.standardization.scale[-1]
-    given = posterior.draws.stacked
-    exact = [(stats.t.ppf(level, given.noise_shape) * given.noise_scale).mean() for level in levels]
+    current = posterior.draws.stacked
+    exact = [(stats.t.ppf(level, current.noise_shape) * current.noise_scale).mean() for level in levels]
     np.testing.assert_allclose(found, exact, rtol=0.2)
 
 

@@ -65,10 +65,10 @@ def dense_moments(model, table, entity):
     parts = []
     for draw in range(n_draws):
         D = np.zeros((n_coef, n_coef)) if found is None else found.entity_covariance[draw]
-        a = memory.private["agent_effects"][draw, agent] if found is not None else np.zeros(n_coef)
+        a = memory.agent_state["agent_effects"][draw, agent] if found is not None else np.zeros(n_coef)
         variance = draws.noise_scale[draw] ** 2
         if found is not None:
-            variance = memory.private["variance"][draw, entity] * draws.stacked.noise_unit[draw] ** 2
+            variance = memory.agent_state["variance"][draw, entity] * draws.stacked.noise_unit[draw] ** 2
         gain = D @ design.T @ np.linalg.inv(design @ D @ design.T + variance * np.eye(len(design)))
         for k in range(draws.n_clusters):
             w = draws.coef[draw, k]

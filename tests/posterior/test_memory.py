@@ -32,11 +32,11 @@ def test_draws_in_files_are_those_in_memory(settings, far_apart, monkeypatch):
     monkeypatch.setattr(alignment, "CELLS_AT_ONCE", 20)
     model, again = fitted(**settings)
     memory = model.posterior_.memory
-    for array in (memory.labels, *memory.private.values()):
+    for array in (memory.labels, *memory.agent_state.values()):
         assert scratch.mapping_of(array) is not None
     np.testing.assert_array_equal(memory.labels, expected.posterior_.memory.labels)
-    for name, values in memory.private.items():
-        np.testing.assert_array_equal(values, expected.posterior_.memory.private[name])
+    for name, values in memory.agent_state.items():
+        np.testing.assert_array_equal(values, expected.posterior_.memory.agent_state[name])
     np.testing.assert_array_equal(again, predicted)
     np.testing.assert_array_equal(model.labels_, expected.labels_)
     np.testing.assert_array_equal(model.agent_weights_, expected.agent_weights_)

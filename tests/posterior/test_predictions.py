@@ -141,8 +141,8 @@ def test_effects_are_plain_clusters_where_there_are_none(plain):
         noise_shape=np.full(len(draws), np.inf),
     )
     memory = model.posterior_.memory
-    fresh = {name: np.zeros_like(values) for name, values in memory.private.items()}
-    posterior = replace(model.posterior_, draws=replace(draws, stacked=none), memory=replace(memory, private=fresh))
+    fresh = {name: np.zeros_like(values) for name, values in memory.agent_state.items()}
+    posterior = replace(model.posterior_, draws=replace(draws, stacked=none), memory=replace(memory, agent_state=fresh))
     assert posterior.likelihood.has_plain_entities(none)
     assert not posterior.likelihood.has_plain_entities(draws.stacked)
     X, agent, entity = rows_of(model)

@@ -9,9 +9,18 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from fedhlcr.privacy.noise import discrete_gaussian, noise_share
-from fedhlcr.privacy.release import UNIT, Block, agent_noise, agent_vectors, clip_rows, decode, release, server_noise
+from fedhlcr.privacy.release import (
+    UNIT,
+    ClippedBlock,
+    agent_noise,
+    agent_vectors,
+    clip_rows,
+    decode,
+    release,
+    server_noise,
+)
 
-BLOCKS = (Block("scores", 6, 0.5), Block("sizes", 4, 0.25), Block("residuals", 1, 0.125))
+BLOCKS = (ClippedBlock("scores", 6, 0.5), ClippedBlock("sizes", 4, 0.25), ClippedBlock("residuals", 1, 0.125))
 ANY_FLOAT = st.floats(width=64, allow_nan=True, allow_infinity=True)
 VALUES = st.tuples(*(arrays(np.float64, (3, block.size), elements=ANY_FLOAT) for block in BLOCKS))
 

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from fedhlcr.exceptions import ArgumentError, FederationError
 from fedhlcr.privacy.party import Party
 from fedhlcr.privacy.secure_sum import SecureSum
-from fedhlcr.privacy.terms import Stage, Terms
+from fedhlcr.privacy.terms import SumStage, Terms
+from fedhlcr.storage.records import to_record
 from tests.secure_sums import FAULTS, N_VALUES, STAGES, DeltaServer, Round, rewritten, run_sum
 
 NAMES = [f"agent {number}" for number in range(7)]
@@ -80,15 +81,17 @@ def test_running_total_is_exact_after_10000_faults():
 def test_one_fault_never_voids_a_round(stage, fault, n_parties, rng):
     vectors = vectors_of([f"p{number}" for number in range(n_parties)], rng)
     server = run_sum(TERMS, vectors, {(stage, "p2"): fault}).server
-    if fault == "forged" and stage in (Stage.SHARES, Stage.MASKED):
+    if fault == "forged" and stage in (SumStage.SHARES, SumStage.MASKED):
         # nobody can put together what p2 has shared wrongly
         assert server.result is None
         assert server.suspects == ("p2",)
         return
-    kept = fault in ("garbled first", "restarted") or stage is Stage.UNMASKING
+    kept = fault in ("garbled first", "restarted") or stage is SumStage.UNMASKING
     assert server.result.parties == tuple(name for name in vectors if kept or name != "p2")
     np.testing.assert_array_equal(server.result.values, plain_sum(vectors, server.result.parties))
-    assert server.suspects == (("p2",) if fault == "damaged" or (fault, stage) == ("forged", Stage.UNMASKING) else ())
+    assert server.suspects == (
+        ("p2",) if fault == "damaged" or (fault, stage) == ("forged", SumStage.UNMASKING) else ()
+    )
 
 
 def test_round_without_faults_sums_everybody(rng):
@@ -108,7 +111,7 @@ def test_third_of_the_parties_may_drop_out(n_parties, rng):
     stages = [STAGES[number % 3 + 1] for number in range(len(dropped))]
     terms = Terms(1, 2, 0, 5, N_VALUES, 2)
     server = run_sum(terms, vectors, dict.fromkeys(zip(stages, dropped, strict=True), "unreached")).server
-    left = set(vectors) - {name for stage, name in zip(stages, dropped, strict=True) if stage is not Stage.UNMASKING}
+    left = set(vectors) - {name for stage, name in zip(stages, dropped, strict=True) if stage is not SumStage.UNMASKING}
     assert set(server.result.parties) == left
     np.testing.assert_array_equal(server.result.values, plain_sum(vectors, server.result.parties))
 
@@ -116,10 +119,10 @@ def test_third_of_the_parties_may_drop_out(n_parties, rng):
 @pytest.mark.parametrize(
     ("stage", "reason"),
     [
-        (Stage.KEYS, "2 parties sent keys, but at least 3"),
-        (Stage.SHARES, "2 parties sent shares, but at least 3"),
-        (Stage.MASKED, "2 parties sent masked values, but at least 3"),
-        (Stage.UNMASKING, "2 of 7 parties helped"),
+        (SumStage.KEYS, "2 parties sent keys, but at least 3"),
+        (SumStage.SHARES, "2 parties sent shares, but at least 3"),
+        (SumStage.MASKED, "2 parties sent masked values, but at least 3"),
+        (SumStage.UNMASKING, "2 of 7 parties helped"),
     ],
 )
 def test_too_few_parties_void_the_round(stage, reason, rng):
@@ -139,14 +142,14 @@ def test_too_few_invited_parties_are_not_asked(n_invited, who, rng):
 def test_wrong_shares_are_found_and_left_out(n_wrong, rng):
     vectors = vectors_of([f"p{number}" for number in range(20)], rng)
     liars = list(vectors)[3 : 3 + n_wrong]
-    faults = {(Stage.UNMASKING, name): "forged" for name in liars} | {(Stage.MASKED, "p9"): "lost"}
+    faults = {(SumStage.UNMASKING, name): "forged" for name in liars} | {(SumStage.MASKED, "p9"): "lost"}
     server = run_sum(TERMS, vectors, faults).server
     assert server.suspects == tuple(liars)
     np.testing.assert_array_equal(server.result.values, plain_sum(vectors, set(vectors) - {"p9"}))
 
 
 def test_wrong_share_without_one_to_spare_accuses_nobody(rng):
-    faults = {(Stage.UNMASKING, "agent 0"): "forged"} | {(Stage.UNMASKING, name): "lost" for name in NAMES[5:]}
+    faults = {(SumStage.UNMASKING, "agent 0"): "forged"} | {(SumStage.UNMASKING, name): "lost" for name in NAMES[5:]}
     server = run_sum(TERMS, vectors_of(NAMES, rng), faults).server
     assert (
         server.void_reason == "5 of 7 parties helped to unmask the sum: the shares of a secret contradict each other."
@@ -192,4 +195,4 @@ def test_party_named_twice_is_refused():
 @pytest.mark.parametrize("field", ["n_values", "min_parties"])
 def test_impossible_terms_are_refused(field):
     with pytest.raises(ArgumentError, match=field):
-        Terms(**(TERMS.to_record() | {field: 0}))
+        Terms(**(to_record(TERMS) | {field: 0}))

@@ -10,7 +10,7 @@ from fedhlcr.exceptions import FedHLCRError, SecureSumError
 from fedhlcr.privacy import neighbours, party, shamir, terms, unmasking
 from fedhlcr.privacy.party import Party, pair_mask
 from fedhlcr.privacy.secure_sum import SecureSum
-from fedhlcr.privacy.terms import Stage, Terms, write_request
+from fedhlcr.privacy.terms import SumStage, Terms, write_request
 from tests.mutants import mutated
 from tests.secure_sums import fields, rewritten, run_sum
 
@@ -113,7 +113,7 @@ def check_lying_server_gets_one_secret_only():
 def check_sum_is_exact():
     rng = np.random.default_rng(4)
     vectors = {name: rng.integers(0, 2**64, 4, dtype=np.uint64) for name in NAMES}
-    for faults in ({}, {(Stage.MASKED, "p1"): "lost"}):
+    for faults in ({}, {(SumStage.MASKED, "p1"): "lost"}):
         result = run_sum(terms_of(1), vectors, faults).server.result
         assert result is not None
         np.testing.assert_array_equal(result.values, sum(vectors[name] for name in result.parties))
@@ -153,7 +153,7 @@ def check_different_rosters_do_not_mix():
     session.messages["p0"] = rewritten(session.messages["p0"], keys=keys)
     sealed = {name: fields(session.ask(name, message))["sealed"] for name, message in session.messages.items()}
     inbox = np.stack([sealed[name][1] for name in NAMES if name != "p1"])
-    session.ask("p1", write_request(Stage.MASKED, session.terms, {"present": np.ones(6, bool), "sealed": inbox}))
+    session.ask("p1", write_request(SumStage.MASKED, session.terms, {"present": np.ones(6, bool), "sealed": inbox}))
     assert session.parties["p1"]._member.held.tolist() == [False, True, True, True, True, True]
 
 
@@ -195,8 +195,8 @@ MUTANTS = {
     ),
     "unmasking answered twice": (
         Party._unmask,
-        "self._secrets = self._member = None\n    return self._reply(record, Stage.OVER)",
-        "return self._reply(record, Stage.UNMASKING)",
+        "self._secrets = self._member = None\n    return self._reply(record, SumStage.OVER)",
+        "return self._reply(record, SumStage.UNMASKING)",
         check_lying_server_gets_one_secret_only,
     ),
     "threshold of one half": (
@@ -206,9 +206,9 @@ MUTANTS = {
         check_lying_server_gets_one_secret_only,
     ),
     "context without the round": (
-        terms._text,
-        "for name in _NUMBERS",
-        'for name in ("run", "session", "epoch", "epoch", "n_values", "min_parties")',
+        terms.Terms.context.func,
+        "to_record(self).values()",
+        '{**to_record(self), "round": self.epoch}.values()',
         check_other_rounds_are_refused,
     ),
     "secrets not checked": (

@@ -12,14 +12,15 @@ from sklearn.metrics import mean_absolute_error, mean_squared_error, r2_score
 
 from fedhlcr import NEW, HLCRRegressor
 from fedhlcr._support.wording import Noun
+from fedhlcr.analysis import facts as facts_module
 from fedhlcr.analysis.effects import effect_sizes
 from fedhlcr.analysis.evaluation import MODEL, evaluate
+from fedhlcr.analysis.facts import SURE
 from fedhlcr.analysis.ridges import PENALTIES
 from fedhlcr.analysis.simpler import RIDGE_PER_ENTITY, SimplerModels
 from fedhlcr.data.hierarchy import UNKNOWN
 from fedhlcr.report import HeldOut, render_report
-from fedhlcr.report import findings as findings_module
-from fedhlcr.report.findings import SURE, Agents, gather
+from fedhlcr.report.findings import Findings, ListedAgents
 from fedhlcr.report.story import agents_in_words
 from tests.reports import Page, fitted, held_out
 
@@ -115,7 +116,7 @@ def test_new_entities_fall_back_to_the_one_ridge(model, split):
     ],
 )
 def test_an_entity_is_named_with_its_agent_unless_its_id_contains_it(model, entity, name):
-    entities = gather(model).entities
+    entities = Findings(model).entities
     entities = replace(entities, agents=["AA", "B"], entities=[entity], agent=np.array([0]), entity=np.array([0]))
     assert entities.name(0) == name
 
@@ -152,17 +153,17 @@ def test_entities_are_in_the_cluster_of_their_label(model, monkeypatch):
     relabelled = copy.copy(model)
     relabelled.labels_ = (model.labels_ + 1) % model.n_clusters_
     counts = np.bincount(relabelled.labels_, minlength=model.n_clusters_).tolist()
-    for most in (findings_module.MAX_LISTED, 20):
-        monkeypatch.setattr(findings_module, "MAX_LISTED", most)
-        found = gather(relabelled)
+    for most in (facts_module.MAX_EXACT, 20):
+        monkeypatch.setattr(facts_module, "MAX_EXACT", most)
+        found = Findings(relabelled)
         assert [cluster.n_entities for cluster in found.clusters] == counts
         assert (found.entities.runner_up != found.entities.label).all()
     monkeypatch.undo()
-    np.testing.assert_array_equal(gather(relabelled).entities.label, relabelled.labels_)
+    np.testing.assert_array_equal(Findings(relabelled).entities.label, relabelled.labels_)
 
 
 def test_entities_have_the_probabilities_of_the_model(model):
-    found = gather(model).entities
+    found = Findings(model).entities
     agents, ids = (np.array(column, dtype=object) for column in zip(*model.pair_ids_, strict=True))
     probability = model.responsibilities(agents, ids)
     rows = np.arange(len(probability))
@@ -178,7 +179,7 @@ def test_entities_have_the_probabilities_of_the_model(model):
 
 def test_scatter_and_variance_explained_are_those_of_the_events(model, split):
     train = split[0]
-    found = gather(model)
+    found = Findings(model)
     position = {pair: row for row, pair in enumerate(model.pair_ids_)}
     rows = np.array([position[pair] for pair in zip(train.agent, train.entity, strict=True)])
     residual = train.y - model.entity_intercept_[rows] - (model.entity_coef_[rows] * train.X).sum(axis=1)
@@ -188,7 +189,7 @@ def test_scatter_and_variance_explained_are_those_of_the_events(model, split):
 
 
 def test_agents_have_the_shares_of_their_entities(model):
-    found = gather(model).agents
+    found = Findings(model).agents
     labels = model.posterior_.memory.labels
     own = [row for row, (agent, _) in enumerate(model.pair_ids_) if agent == model.agent_ids_[5]]
     told = model.alignment_.target[np.arange(len(labels))[:, None], labels[:, own]]
@@ -198,13 +199,13 @@ def test_agents_have_the_shares_of_their_entities(model):
 
 
 def test_of_very_many_entities_the_least_certain_are_listed(model, monkeypatch):
-    monkeypatch.setattr(findings_module, "MAX_LISTED", 20)
-    found = gather(model).entities
+    monkeypatch.setattr(facts_module, "MAX_EXACT", 20)
+    found = Findings(model).entities
     assert (len(found), found.n_all) == (20, len(model.pair_ids_))
     page = Page(render_report(model))
     assert f"the table lists the 20 of {len(model.pair_ids_)} entities whose cluster is least certain." in page.text
     monkeypatch.undo()
-    everyone = gather(model).entities
+    everyone = Findings(model).entities
     assert found.certainty.min() == everyone.certainty.min()
 
 
@@ -218,7 +219,7 @@ def test_spreads_are_those_of_the_features_without_standardization(split):
 def test_a_tie_is_no_main_cluster():
     weights = np.array([[0.34, 0.33, 0.33], [0.5, 0.5, 0.0], [0.6, 0.3, 0.1]])
     names = (Noun("cafe", "cafes"), Noun("drink", "drinks"))
-    (told,) = agents_in_words(Agents(["a", "b", "c"], np.full(3, 6), np.full(3, 60.0), weights), names)
+    (told,) = agents_in_words(ListedAgents(["a", "b", "c"], np.full(3, 6), np.full(3, 60.0), weights), names)
     assert told.startswith("1 cafe of 3 has cluster 0 as the main cluster.")
-    (told,) = agents_in_words(Agents(["a", "b"], np.full(2, 6), np.full(2, 60.0), weights[:2]), names)
+    (told,) = agents_in_words(ListedAgents(["a", "b"], np.full(2, 6), np.full(2, 60.0), weights[:2]), names)
     assert told.startswith("No cafe has one main cluster.")

@@ -38,35 +38,35 @@ QUANTITIES = (
 def draw_prior(rng):
     """Globals, labels, private state and effects from the prior: those without curves, and a curve for each cluster."""
     straight = Likelihood(GramLayout(LAYOUT.n_inputs))
-    given, labels, private, effects = linear.draw_prior(rng, straight, SPEC.effects, EVENTS)
+    current, labels, agent_state, effects = linear.draw_prior(rng, straight, SPEC.effects, EVENTS)
     shared, own = rng.choice(SCALES, size=2, p=np.exp(LOG_WEIGHTS))
     mean = shared * rng.standard_normal(2)
-    given = replace(
-        given,
-        coef=np.hstack([given.coef, mean + own * rng.standard_normal((K, 2))]),
-        coef_mean=np.append(given.coef_mean, mean),
-        coef_scale=np.append(given.coef_scale, [own, own]),
-        effect_covariance=np.pad(given.effect_covariance, (0, 2)),
-        agent_effect_scale=np.pad(given.agent_effect_scale, (0, 2)),
+    current = replace(
+        current,
+        coef=np.hstack([current.coef, mean + own * rng.standard_normal((K, 2))]),
+        coef_mean=np.append(current.coef_mean, mean),
+        coef_scale=np.append(current.coef_scale, [own, own]),
+        effect_covariance=np.pad(current.effect_covariance, (0, 2)),
+        agent_effect_scale=np.pad(current.agent_effect_scale, (0, 2)),
     )
-    private = {**private, "agent_effects": np.pad(private["agent_effects"], ((0, 0), (0, 2)))}
-    return given, labels, private, np.pad(effects, ((0, 0), (0, 2)))
+    agent_state = {**agent_state, "agent_effects": np.pad(agent_state["agent_effects"], ((0, 0), (0, 2)))}
+    return current, labels, agent_state, np.pad(effects, ((0, 0), (0, 2)))
 
 
-def quantities(owner, given: MixedGlobals, labels, private, moments):
+def quantities(owner, current: MixedGlobals, labels, agent_state, moments):
     straight = replace(
-        given,
-        coef=given.coef[:, LINEAR],
-        coef_scale=given.coef_scale[LINEAR],
-        effect_covariance=given.effect_covariance[LINEAR, LINEAR],
-        agent_effect_scale=given.agent_effect_scale[LINEAR],
+        current,
+        coef=current.coef[:, LINEAR],
+        coef_scale=current.coef_scale[LINEAR],
+        effect_covariance=current.effect_covariance[LINEAR, LINEAR],
+        agent_effect_scale=current.agent_effect_scale[LINEAR],
     )
-    coef, mean, scale = given.coef[:, CURVE], given.coef_mean[CURVE], given.coef_scale[CURVE]
+    coef, mean, scale = current.coef[:, CURVE], current.coef_mean[CURVE], current.coef_scale[CURVE]
     assert scale[0] == scale[1]
     values = [scale[0] ** 2, *((of**2).sum() for of in (mean, coef, coef - mean, coef[0] - coef[1]))]
     together, standardised = (coef * mean).sum() / (mean**2).sum(), (((coef - mean) / scale) ** 2).sum()
     return (
-        *linear.quantities(owner, straight, labels, private, moments),
+        *linear.quantities(owner, straight, labels, agent_state, moments),
         *np.log(values),
         *(np.arcsinh(together), np.log(standardised)),
     )
@@ -78,15 +78,15 @@ def z_scores(n_starts, seed=3, n_sweeps=4):
     likelihood, design = Likelihood(LAYOUT), EVENTS.design(LAYOUT)
     entities = replace(EVENTS.entities(Likelihood, np.zeros(EVENTS.X.shape[:2])), likelihood=likelihood)
     for start in range(n_starts):
-        given, labels, private, own = draw_prior(rng)
-        y = linear.draw_target(rng, design, owner, given, labels, private, own)
+        current, labels, agent_state, own = draw_prior(rng)
+        y = linear.draw_target(rng, design, owner, current, labels, agent_state, own)
         chain = replace(entities, grams=EVENTS.grams(LAYOUT, y))
-        state = linear.swept(chain, SPEC, Stream(seed, start), n_sweeps, given, labels, private)
+        state = linear.swept(chain, SPEC, Stream(seed, start), n_sweeps, current, labels, agent_state)
         rows = np.column_stack([np.ones(len(own)), own[:, LINEAR]])
         moments = np.array([rows[labels == k].T @ rows[labels == k] for k in range(K)])
-        before = np.array(quantities(owner, given, labels, private, moments))
+        before = np.array(quantities(owner, current, labels, agent_state, moments))
         drawn = linear.effects_of(likelihood, state)
-        after = np.array(quantities(owner, state.globals, state.labels, state.private, drawn))
+        after = np.array(quantities(owner, state.globals, state.labels, state.agent_state, drawn))
         changes.append([*(after - before), *(after**2 - before**2)])
     return mean_in_errors(np.array(changes))
 

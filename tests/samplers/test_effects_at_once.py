@@ -22,14 +22,14 @@ SIZES = 20, 30, 1, AT_ONCE + 13, 0, 40, 9, 0
 class StepByStep(MixedEntityNoise):
     name = "mixed, step by step"
 
-    def sweeps_at_once(self, given):
+    def sweeps_at_once(self, current):
         return False
 
 
 class StepByStepCommonNoise(MixedCommonNoise):
     name = "mixed, common noise, step by step"
 
-    def sweeps_at_once(self, given):
+    def sweeps_at_once(self, current):
         return False
 
 
@@ -38,7 +38,7 @@ def relabelled(likelihood, stage, rank, agent_effects):
     events, n = random_events(rng, SIZES, 4, 5), sum(SIZES)
     entities = events.entities(likelihood, rng.normal(size=(n, 4)) * 2)
     n_coef, has_noise = entities.layout.n_coef, likelihood.noise_of_entities
-    given = globals_with(
+    current = globals_with(
         entities.likelihood,
         K,
         coef=rng.normal(size=(K, n_coef)),
@@ -48,12 +48,14 @@ def relabelled(likelihood, stage, rank, agent_effects):
         noise_shape=7.0 if has_noise else np.inf,
         stage=float(stage),
     )
-    private = {
+    agent_state = {
         "variance": rng.uniform(0.2, 1.2, n) if has_noise else np.ones(n),
         "agent_effects": rng.normal(size=(len(SIZES), n_coef)) * agent_effects,
     }
     labels = rng.integers(-1, K, size=n).astype(np.int32)
-    return blocked.relabel(replace(entities, n_threads=1), given, blocked.Agents(labels, private), 4, Stream(3))
+    return blocked.relabel(
+        replace(entities, n_threads=1), current, blocked.AgentStates(labels, agent_state), 4, Stream(3)
+    )
 
 
 @pytest.mark.parametrize(
@@ -64,8 +66,8 @@ def relabelled(likelihood, stage, rank, agent_effects):
 def test_a_sweep_at_once_equals_one_step_by_step(pair, stage, rank, agent_effects):
     (one, sums), (other, other_sums) = (relabelled(likelihood, stage, rank, agent_effects) for likelihood in pair)
     np.testing.assert_array_equal(one.labels, other.labels)
-    for name, values in one.private.items():
-        np.testing.assert_array_equal(values, other.private[name])
+    for name, values in one.agent_state.items():
+        np.testing.assert_array_equal(values, other.agent_state[name])
     for name, block in sums.blocks.items():
         np.testing.assert_array_equal(block, other_sums.blocks[name])
     np.testing.assert_array_equal(sums.entity_counts, other_sums.entity_counts)

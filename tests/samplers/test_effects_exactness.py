@@ -52,9 +52,9 @@ def federated_visits(events, y, n_visits, *, seed=1, spacing=2, failure_rate=0.0
     np.testing.assert_allclose(everyone.grams, events.grams(server.likelihood.layout, y), atol=1e-12)
     for _ in range(n_visits):
         run_rounds(server, engine, pause)
-        acknowledged, private, state = server.registry.accepted_round, engine._shards[0].private, rule._state
+        acknowledged, agent_state, state = server.registry.accepted_round, engine._shards[0].agent_state, rule._state
         arrived = np.repeat(acknowledged == everyone.pending_round, events.sizes)
-        variance = np.where(arrived, private.pending["variance"], private.accepted["variance"])
+        variance = np.where(arrived, agent_state.pending["variance"], agent_state.accepted["variance"])
         labels.append(everyone.labels_at(acknowledged))
         values.append(observed(server.likelihood, state.globals.coef, state.sums.blocks, labels[-1], variance))
     return np.array(labels), np.array(values)

@@ -73,7 +73,7 @@ def draw_prior(rng, likelihood: Mixed, effects: str, events: Events):
     shapes = np.geomspace(least_shape(events, effects), LARGEST_SHAPE, N_SHAPES)
     noise_variance = PRIORS.noise_variance.rate / rng.gamma(PRIORS.noise_variance.shape)
     noise_scale = np.sqrt(noise_variance if is_common else 2.0 * rng.gamma(0.5))
-    given = globals_with(
+    current = globals_with(
         likelihood,
         K,
         coef=coef_mean + coef_scale * rng.standard_normal((K, 3)),
@@ -90,7 +90,7 @@ def draw_prior(rng, likelihood: Mixed, effects: str, events: Events):
         agent_effect_scale=np.sqrt(agent_variances) * (effects == "entity+agent"),
         agent_slope_scale=agent_slope_scale,
     )
-    return given, draw_labels(rng, given, events), *draw_private(rng, given, events)
+    return current, draw_labels(rng, current, events), *draw_private(rng, current, events)
 
 
 def least_shape(events: Events, effects: str) -> float:
@@ -100,32 +100,32 @@ def least_shape(events: Events, effects: str) -> float:
     return LEAST_SHAPE if free >= ENOUGH_FREE_EVENTS else LEAST_SHAPE_OF_FEW
 
 
-def draw_labels(rng, given: MixedGlobals, events: Events):
+def draw_labels(rng, current: MixedGlobals, events: Events):
     labels = []
     for size in events.sizes:
-        counts = given.agent_concentration * np.exp(given.log_weights)
+        counts = current.agent_concentration * np.exp(current.log_weights)
         for _ in range(size):
             labels.append(rng.choice(K, p=counts / counts.sum()))
             counts[labels[-1]] += 1
     return np.array(labels, dtype=np.int32)
 
 
-def draw_private(rng, given: MixedGlobals, events: Events):
+def draw_private(rng, current: MixedGlobals, events: Events):
     """Noise and effects of agents, which these keep, and effects of entities, which they do not keep."""
-    n, half = sum(events.sizes), 0.5 * given.noise_shape
-    variance = np.full(n, given.noise_scale**2)
+    n, half = sum(events.sizes), 0.5 * current.noise_shape
+    variance = np.full(n, current.noise_scale**2)
     if np.isfinite(half):
-        variance = half * given.noise_scale**2 / rng.gamma(half, size=n)
+        variance = half * current.noise_scale**2 / rng.gamma(half, size=n)
     effects = np.zeros((n, 3))
-    used = given.effect_columns
-    effects[:, used] = rng.standard_normal((n, len(used))) @ given.effect_root.T
-    agent_effects = given.agent_effect_scale * rng.standard_normal((len(events.sizes), 3))
-    return {"variance": variance / given.noise_unit**2, "agent_effects": agent_effects}, effects
+    used = current.effect_columns
+    effects[:, used] = rng.standard_normal((n, len(used))) @ current.effect_root.T
+    agent_effects = current.agent_effect_scale * rng.standard_normal((len(events.sizes), 3))
+    return {"variance": variance / current.noise_unit**2, "agent_effects": agent_effects}, effects
 
 
-def draw_target(rng, design, owner, given, labels, private, effects):
-    coef = given.coef[labels] + private["agent_effects"][owner] + effects
-    noise = given.noise_unit * np.sqrt(private["variance"])[:, None] * rng.standard_normal(design.shape[:2])
+def draw_target(rng, design, owner, current, labels, agent_state, effects):
+    coef = current.coef[labels] + agent_state["agent_effects"][owner] + effects
+    noise = current.noise_unit * np.sqrt(agent_state["variance"])[:, None] * rng.standard_normal(design.shape[:2])
     return np.einsum("enf,ef->en", design, coef) + noise
 
 
@@ -134,25 +134,25 @@ def effects_of(likelihood: Mixed, state: ChainState):
     return likelihood.effect_moments(state.sums.blocks[EFFECTS])
 
 
-def quantities(owner, given, labels, private, moments):
+def quantities(owner, current, labels, agent_state, moments):
     counts = np.zeros((owner[-1] + 1, K))
     np.add.at(counts, (owner, labels), 1)
-    own, has = given.effect_covariance, len(given.effect_columns) > 0
-    agents, variance = given.agent_effect_scale > 0, private["variance"] * given.noise_unit**2
+    own, has = current.effect_covariance, len(current.effect_columns) > 0
+    agents, variance = current.agent_effect_scale > 0, agent_state["variance"] * current.noise_unit**2
     squares = moments[:, 1:, 1:].sum(axis=0)
-    together = (given.coef * moments[:, 0, 1:]).sum(axis=0)
+    together = (current.coef * moments[:, 0, 1:]).sum(axis=0)
     mahalanobis = (covariance.inverse(own) * squares).sum() if has else 0.0
     log = lambda values: np.log(values + 1e-12)  # noqa: E731
     return (
-        *(np.log(given.noise_scale), np.log(given.noise_shape) if np.isfinite(given.noise_shape) else 0.0),
+        *(np.log(current.noise_scale), np.log(current.noise_shape) if np.isfinite(current.noise_shape) else 0.0),
         *(log(own[0, 0]), log(own.diagonal()[1:]).mean(), own[1, 2] / np.sqrt(own[1, 1] * own[2, 2]) if has else 0.0),
         float(own[1, 2] != 0.0),
-        np.log(given.agent_effect_scale[agents]).mean() if agents.any() else 0.0,
-        *(np.log(given.slope_scale), np.log(given.agent_slope_scale)),
-        *(np.log(given.coef_scale).mean(), *log((given.coef[labels] ** 2).mean(axis=0))),
-        *(np.log(given.global_concentration), np.log(given.agent_concentration)),
+        np.log(current.agent_effect_scale[agents]).mean() if agents.any() else 0.0,
+        *(np.log(current.slope_scale), np.log(current.agent_slope_scale)),
+        *(np.log(current.coef_scale).mean(), *log((current.coef[labels] ** 2).mean(axis=0))),
+        *(np.log(current.global_concentration), np.log(current.agent_concentration)),
         *((counts.sum(axis=0) ** 2).sum(), (counts**2).sum()),
-        *(*log(squares.diagonal()), log((private["agent_effects"] ** 2).sum())),
+        *(*log(squares.diagonal()), log((agent_state["agent_effects"] ** 2).sum())),
         *(np.log(variance).mean(), log(np.log(variance).var()), np.log1p(mahalanobis)),
         *(np.sign(together) * np.log1p(np.abs(together))),
         np.tanh(squares[1, 2] / np.sqrt(squares[1, 1] * squares[2, 2] + 1e-12)),
@@ -165,22 +165,24 @@ def z_scores(noise, effects, n_starts, seed=3, n_sweeps=4, events=MANY):
     entities, owner, changes = events.entities(LIKELIHOODS[noise], np.zeros(events.X.shape[:2])), events.owner, []
     likelihood, design = entities.likelihood, events.design(entities.layout)
     for start in range(n_starts):
-        given, labels, private, own = draw_prior(rng, likelihood, effects, events)
-        y = draw_target(rng, design, owner, given, labels, private, own)
+        current, labels, agent_state, own = draw_prior(rng, likelihood, effects, events)
+        y = draw_target(rng, design, owner, current, labels, agent_state, own)
         chain = replace(entities, grams=events.grams(entities.layout, y))
-        state = swept(chain, spec, Stream(seed, start), n_sweeps, given, labels, private)
+        state = swept(chain, spec, Stream(seed, start), n_sweeps, current, labels, agent_state)
         rows = np.column_stack([np.ones(len(own)), own]) * (effects != "none")
         moments = np.array([rows[labels == k].T @ rows[labels == k] for k in range(K)])
-        before = np.array(quantities(owner, given, labels, private, moments))
-        after = np.array(quantities(owner, state.globals, state.labels, state.private, effects_of(likelihood, state)))
+        before = np.array(quantities(owner, current, labels, agent_state, moments))
+        after = np.array(
+            quantities(owner, state.globals, state.labels, state.agent_state, effects_of(likelihood, state))
+        )
         changes.append([*(after - before), *(after**2 - before**2)])
     return mean_in_errors(np.array(changes))
 
 
-def swept(entities, spec, stream, n_sweeps, given, labels, private):
+def swept(entities, spec, stream, n_sweeps, current, labels, agent_state):
     """The state of a chain that starts at the given one, with its agents' half of a sweep."""
-    agents, sums = blocked.relabel(entities, given, blocked.Agents(labels, private), 0, stream)
-    state = ChainState.of(entities.likelihood, 0, agents.labels, sums, given, agents.private)
+    agents, sums = blocked.relabel(entities, current, blocked.AgentStates(labels, agent_state), 0, stream)
+    state = ChainState.of(entities.likelihood, 0, agents.labels, sums, current, agents.agent_state)
     for _ in range(n_sweeps):
         state = blocked.step(entities, spec, state, stream)
     return state

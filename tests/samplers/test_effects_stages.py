@@ -51,29 +51,29 @@ def test_the_noise_does_not_jump_when_a_stage_begins(noise):
 @pytest.mark.parametrize("noise", LIKELIHOODS)
 def test_noise_that_has_not_been_drawn_is_the_typical_noise(noise):
     likelihood = LIKELIHOODS[noise](GramLayout(2))
-    given = globals_with(likelihood, 1, noise_scale=0.7, noise_unit=1.3)
-    found = likelihood.variance({"variance": np.array([0.0, 0.5, 2.0, 0.0])}, given)
+    current = globals_with(likelihood, 1, noise_scale=0.7, noise_unit=1.3)
+    found = likelihood.variance({"variance": np.array([0.0, 0.5, 2.0, 0.0])}, current)
     np.testing.assert_allclose(found, [0.49, 0.5 * 1.69, 2.0 * 1.69, 0.49], rtol=1e-15)
 
 
 def test_noise_of_entities_starts_at_that_of_the_plain_clusters():
     states = sweeps("entity")
-    plain = [state for state in states if (state.private["variance"] == 0.0).all()]
+    plain = [state for state in states if (state.agent_state["variance"] == 0.0).all()]
     assert len({state.globals.noise_scale for state in plain}) > 1
     # entities have noise of their own from the sweep on that follows the plain clusters
     assert [state.round for state in plain] == [state.round for state in states[: len(plain)]]
     assert [state.globals.is_plain for state in plain] == [True] * (len(plain) - 1) + [False]
     for state in plain:
         assert state.globals.noise_unit == state.globals.noise_scale
-        variance = LIKELIHOODS["entity"](GramLayout(2)).variance(state.private, state.globals)
+        variance = LIKELIHOODS["entity"](GramLayout(2)).variance(state.agent_state, state.globals)
         np.testing.assert_array_equal(variance, state.globals.noise_scale**2)
     for state in states[len(plain) :]:
-        assert (state.private["variance"] > 0.0).all()
+        assert (state.agent_state["variance"] > 0.0).all()
 
 
 def test_common_noise_is_always_its_own_unit():
     states = sweeps("common")
-    kept = np.array([state.private["variance"] for state in states])
+    kept = np.array([state.agent_state["variance"] for state in states])
     n_plain = int((kept == 0.0).all(axis=1).sum())
     assert 1 < n_plain < len(states)
     # nothing is drawn in plain clusters
@@ -86,7 +86,7 @@ def test_common_noise_is_always_its_own_unit():
 def test_noise_of_entities_leaves_its_unit():
     last = sweeps("entity")[-1]
     assert abs(np.log(last.globals.noise_unit / last.globals.noise_scale)) > 1e-3
-    assert last.private["variance"].std() > 0.1
+    assert last.agent_state["variance"].std() > 0.1
 
 
 def test_a_single_cluster_has_effects_of_every_feature_that_varies_within_entities():

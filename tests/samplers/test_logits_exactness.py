@@ -9,7 +9,7 @@ import pytest
 
 from fedhlcr._support.streams import Stream
 from fedhlcr.engines.in_process import InProcessEngine
-from fedhlcr.federation.private_state import PrivateState
+from fedhlcr.federation.agent_state import AgentState
 from fedhlcr.federation.rules import DeltaRule
 from fedhlcr.federation.run import run_round
 from fedhlcr.federation.shard import AgentShard
@@ -57,18 +57,18 @@ def federated_visits(target, effects, n_visits, *, data=4, seed=1, spacing=2, fa
         run_rounds(server, engine, pause)
         heard = server.registry.accepted_round
         labels.append(everyone.labels_at(heard))
-        private = state_at(shard.private, heard == everyone.pending_round)
-        drawn = rule._state.globals.coef, rule._state.sums.blocks, labels[-1], private
+        agent_state = state_at(shard.agent_state, heard == everyone.pending_round)
+        drawn = rule._state.globals.coef, rule._state.sums.blocks, labels[-1], agent_state
         values.append(observed(server.likelihood, hierarchy, *drawn))
     return np.array(labels), np.array(values)
 
 
-def state_at(private: PrivateState, arrived):
+def state_at(agent_state: AgentState, arrived):
     """The state that goes with the sums that the server has: that of the last answer where it arrived."""
-    rows = {field.name: private._rows(field, arrived) for field in private.likelihood.own_state}
-    accepted = {name: values.copy() for name, values in private.accepted.items()}
+    rows = {field.name: agent_state._rows(field, arrived) for field in agent_state.likelihood.own_state}
+    accepted = {name: values.copy() for name, values in agent_state.accepted.items()}
     for name, chosen in rows.items():
-        accepted[name][chosen] = private.pending[name][chosen]
+        accepted[name][chosen] = agent_state.pending[name][chosen]
     return accepted
 
 

@@ -77,7 +77,7 @@ def draw_prior(rng, target, effects):
     own = {}
     if target == "count":
         own = dict(zip(("log_size_centre", "log_size_spread"), draw_size_law(rng), strict=True))
-    given = given_globals(
+    current = given_globals(
         likelihood,
         K,
         coef=spec.coef_scale * rng.standard_normal((K, 2)),
@@ -87,58 +87,60 @@ def draw_prior(rng, target, effects):
         agent_effect_scale=np.sqrt([half_t(rng, priors.agent_effects.intercept), 0.0]) * (effects == "entity+agent"),
         **own,
     )
-    labels = draw_labels(rng, given)
-    private = {
+    labels = draw_labels(rng, current)
+    agent_state = {
         "variance": np.ones(len(labels)),
-        "agent_effects": given.agent_effect_scale * rng.standard_normal((len(SIZES), 2)),
+        "agent_effects": current.agent_effect_scale * rng.standard_normal((len(SIZES), 2)),
     }
     if target == "count":
-        private[LOG_SIZE] = own["log_size_centre"] + own["log_size_spread"] * rng.standard_normal(len(SIZES))
-    effect = np.sqrt(given.effect_covariance.diagonal()) * rng.standard_normal((len(labels), 2))
-    coef = given.coef[labels] + private["agent_effects"][OWNER] + effect
-    y = draw_targets(rng, empty, coef, private)
+        agent_state[LOG_SIZE] = own["log_size_centre"] + own["log_size_spread"] * rng.standard_normal(len(SIZES))
+    effect = np.sqrt(current.effect_covariance.diagonal()) * rng.standard_normal((len(labels), 2))
+    coef = current.coef[labels] + agent_state["agent_effects"][OWNER] + effect
+    y = draw_targets(rng, empty, coef, agent_state)
     entities = replace(empty, events=replace(empty.events, y=y))
-    terms = event_terms(entities, private)
+    terms = event_terms(entities, agent_state)
     psi = linear_part(entities, coef) - empty.events.offsets + terms.fixed
     stream, keys = np.uint64(rng.integers(2**62)), np.arange(len(psi), dtype=np.uint64)
     pairs = zip(keys, terms.shape, psi, strict=True)
-    private[EVENT_WEIGHTS] = np.array([keyed_polya_gamma(stream, key, 0, np.uint64(0), b, c) for key, b, c in pairs])
-    return entities, given, labels, private, effect
+    agent_state[EVENT_WEIGHTS] = np.array(
+        [keyed_polya_gamma(stream, key, 0, np.uint64(0), b, c) for key, b, c in pairs]
+    )
+    return entities, current, labels, agent_state, effect
 
 
-def draw_labels(rng, given):
+def draw_labels(rng, current):
     labels = []
     for size in SIZES:
-        weights = 0.7 * np.exp(given.log_weights)
+        weights = 0.7 * np.exp(current.log_weights)
         for _ in range(size):
             labels.append(rng.choice(K, p=weights / weights.sum()))
             weights[labels[-1]] += 1
     return np.array(labels, dtype=np.int32)
 
 
-def event_terms(entities, private):
-    by_entity = {name: values[OWNER] if name == LOG_SIZE else values for name, values in private.items()}
+def event_terms(entities, agent_state):
+    by_entity = {name: values[OWNER] if name == LOG_SIZE else values for name, values in agent_state.items()}
     return entities.likelihood.event_terms(entities.events, by_entity)
 
 
-def quantities(entities, given, labels, private, moments):
+def quantities(entities, current, labels, agent_state, moments):
     """`moments` are (K, 3, 3) sums of (1, b)(1, b)ᵀ."""
-    terms, weight = event_terms(entities, private), private[EVENT_WEIGHTS]
-    coef = given.coef[labels] + private["agent_effects"][OWNER]
+    terms, weight = event_terms(entities, agent_state), agent_state[EVENT_WEIGHTS]
+    coef = current.coef[labels] + agent_state["agent_effects"][OWNER]
     # without the effects of entities, which they do not keep
     eta = linear_part(entities, coef) - entities.events.offsets
     psi, x = eta + terms.fixed, entities.events.X[:, 0]
     kappa = terms.kappa / terms.shape
     log = lambda values: np.log(values + 1e-12)  # noqa: E731
-    sizes = private.get(LOG_SIZE, np.zeros(2))
-    together = (given.coef[:, 0] * moments[:, 0, 1]).sum()
+    sizes = agent_state.get(LOG_SIZE, np.zeros(2))
+    together = (current.coef[:, 0] * moments[:, 0, 1]).sum()
     return np.array(
         [
-            *(log(given.effect_covariance[0, 0]), log(given.agent_effect_scale[0] ** 2)),
-            *log((given.coef[labels] ** 2).mean(axis=0)),
+            *(log(current.effect_covariance[0, 0]), log(current.agent_effect_scale[0] ** 2)),
+            *log((current.coef[labels] ** 2).mean(axis=0)),
             *((np.bincount(labels) ** 2).sum(), log(moments[:, 1, 1].sum())),
-            *(np.sign(together) * np.log1p(np.abs(together)), log((private["agent_effects"] ** 2).sum())),
-            *(getattr(given, "log_size_centre", 0.0), np.log(getattr(given, "log_size_spread", 1.0))),
+            *(np.sign(together) * np.log1p(np.abs(together)), log((agent_state["agent_effects"] ** 2).sum())),
+            *(getattr(current, "log_size_centre", 0.0), np.log(getattr(current, "log_size_spread", 1.0))),
             *(sizes.mean(), log(sizes.var())),
             *(np.log(weight / terms.shape).mean(), np.log((weight * psi**2).sum())),
             *((kappa * np.tanh(psi)).mean(), (kappa * np.tanh(eta)).mean(), (kappa * x * np.tanh(eta)).mean()),
@@ -151,17 +153,17 @@ def z_scores(target, effects, n_starts, seed=3, n_sweeps=4):
     """Mean change of each quantity, and of its square, from the prior's draws to those of the chains, in errors."""
     rng, spec, changes = np.random.default_rng(seed), replace(SPECS[target], effects=effects), []
     for start in range(n_starts):
-        entities, given, labels, private, effect = draw_prior(rng, target, effects)
+        entities, current, labels, agent_state, effect = draw_prior(rng, target, effects)
         stream, likelihood = Stream(seed, start), entities.likelihood
-        agents, sums = blocked.relabel(entities, given, blocked.Agents(labels, private), 0, stream)
-        state = ChainState.of(likelihood, 0, agents.labels, sums, given, agents.private)
+        agents, sums = blocked.relabel(entities, current, blocked.AgentStates(labels, agent_state), 0, stream)
+        state = ChainState.of(likelihood, 0, agents.labels, sums, current, agents.agent_state)
         for _ in range(n_sweeps):
             state = blocked.step(entities, spec, state, stream)
         rows = np.column_stack([np.ones(len(effect)), effect]) * (effects != "none")
         moments = np.array([rows[labels == k].T @ rows[labels == k] for k in range(K)])
-        before = quantities(entities, given, labels, private, moments)
+        before = quantities(entities, current, labels, agent_state, moments)
         moments = likelihood.effect_moments(state.sums.blocks[EFFECTS])
-        after = quantities(entities, state.globals, state.labels, state.private, moments)
+        after = quantities(entities, state.globals, state.labels, state.agent_state, moments)
         changes.append([*(after - before), *(after**2 - before**2)])
     return mean_in_errors(np.array(changes))
 

@@ -47,13 +47,13 @@ def test_merging_reaches_the_wanted_number_exactly(split_clusters, wanted):
 def test_merging_stops_at_the_best_evidence(split_clusters):
     """No pair of what is left would gain by a merger."""
     entities, _, state = split_clusters
-    layout, given = entities.layout, state.globals
-    merged = merge_state(entities.likelihood, state, merge_map(entities.likelihood, state.sums, given, None))
-    single = log_evidence(layout.normal_equations(merged.sums.grams), given.noise_scale, given.coef_prior)
+    layout, current = entities.layout, state.globals
+    merged = merge_state(entities.likelihood, state, merge_map(entities.likelihood, state.sums, current, None))
+    single = log_evidence(layout.normal_equations(merged.sums.grams), current.noise_scale, current.coef_prior)
     for k in range(3):
         for other in range(k):
             pair = layout.normal_equations(merged.sums.grams[k] + merged.sums.grams[other])
-            assert log_evidence(pair, given.noise_scale, given.coef_prior) < single[k] + single[other]
+            assert log_evidence(pair, current.noise_scale, current.coef_prior) < single[k] + single[other]
 
 
 def test_a_merged_state_is_consistent(split_clusters):

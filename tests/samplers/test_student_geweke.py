@@ -43,7 +43,7 @@ def draw_prior(rng, entities, effects):
     """Globals, labels and private state from the prior, and targets given these."""
     priors = SPEC.hyperpriors
     log_weights = label_prior.draw_log_weights(rng, np.zeros(K), 1.0)
-    given = given_globals(
+    current = given_globals(
         entities.likelihood,
         K,
         coef=rng.standard_normal((K, 2)),
@@ -60,32 +60,32 @@ def draw_prior(rng, entities, effects):
         for _ in range(size):
             labels.append(rng.choice(K, p=counts / counts.sum()))
             counts[labels[-1]] += 1
-    labels, half = np.array(labels, dtype=np.int32), 0.5 * given.noise_shape
-    private = {
+    labels, half = np.array(labels, dtype=np.int32), 0.5 * current.noise_shape
+    agent_state = {
         "variance": np.ones(len(labels)),
-        "agent_effects": given.agent_effect_scale * rng.standard_normal((len(SIZES), 2)),
+        "agent_effects": current.agent_effect_scale * rng.standard_normal((len(SIZES), 2)),
         EVENT_WEIGHTS: rng.gamma(half, size=entities.n_events) / half,
     }
-    means = event_means(entities, given, labels, private)
-    means += np.repeat(np.sqrt(given.effect_covariance[0, 0]) * rng.standard_normal(len(labels)), N_EVENTS)
-    noise = given.noise_scale * rng.standard_normal(len(means)) / np.sqrt(private[EVENT_WEIGHTS])
-    return given, labels, private, means + noise
+    means = event_means(entities, current, labels, agent_state)
+    means += np.repeat(np.sqrt(current.effect_covariance[0, 0]) * rng.standard_normal(len(labels)), N_EVENTS)
+    noise = current.noise_scale * rng.standard_normal(len(means)) / np.sqrt(agent_state[EVENT_WEIGHTS])
+    return current, labels, agent_state, means + noise
 
 
-def event_means(entities, given, labels, private):
+def event_means(entities, current, labels, agent_state):
     """(events,) without the effects of entities."""
-    coef = np.repeat(given.coef[labels] + private["agent_effects"][OWNER], N_EVENTS, axis=0)
+    coef = np.repeat(current.coef[labels] + agent_state["agent_effects"][OWNER], N_EVENTS, axis=0)
     return coef[:, 0] + coef[:, 1] * entities.events.X[:, 0]
 
 
-def quantities(entities, given, labels, private):
-    counts, weight = np.bincount(labels, minlength=K), private[EVENT_WEIGHTS]
-    residuals = entities.events.y - event_means(entities, given, labels, private)
+def quantities(entities, current, labels, agent_state):
+    counts, weight = np.bincount(labels, minlength=K), agent_state[EVENT_WEIGHTS]
+    residuals = entities.events.y - event_means(entities, current, labels, agent_state)
     values = np.array(
         [
-            *(given.noise_scale**2, given.noise_shape**2, given.effect_covariance[0, 0]),
-            given.agent_effect_scale[0] ** 2,
-            *(given.coef[labels] ** 2).mean(axis=0),
+            *(current.noise_scale**2, current.noise_shape**2, current.effect_covariance[0, 0]),
+            current.agent_effect_scale[0] ** 2,
+            *(current.coef[labels] ** 2).mean(axis=0),
         ]
     )
     return np.array(
@@ -95,7 +95,7 @@ def quantities(entities, given, labels, private):
             np.log(weight).mean(),
             weight.mean(),
             np.log((weight * residuals**2).sum()),
-            np.log((private["agent_effects"] ** 2).sum() + 1e-12),
+            np.log((agent_state["agent_effects"] ** 2).sum() + 1e-12),
         ]
     )
 
@@ -105,16 +105,16 @@ def z_scores(effects, n_starts, seed=3, n_sweeps=4):
     rng, spec = np.random.default_rng(seed), replace(SPEC, effects=effects)
     empty, changes = student_entities(rng, SIZES, N_EVENTS), []
     for start in range(n_starts):
-        given, labels, private, y = draw_prior(rng, empty, effects)
+        current, labels, agent_state, y = draw_prior(rng, empty, effects)
         events = replace(empty.events, y=y)
         grams = event_grams(events, GramLayout(1), np.zeros(2), OWNER)
         entities, stream = replace(empty, grams=grams, events=events), Stream(seed, start)
-        agents, sums = blocked.relabel(entities, given, blocked.Agents(labels, private), 0, stream)
-        state = ChainState.of(entities.likelihood, 0, agents.labels, sums, given, agents.private)
+        agents, sums = blocked.relabel(entities, current, blocked.AgentStates(labels, agent_state), 0, stream)
+        state = ChainState.of(entities.likelihood, 0, agents.labels, sums, current, agents.agent_state)
         for _ in range(n_sweeps):
             state = blocked.step(entities, spec, state, stream)
-        before = quantities(entities, given, labels, private)
-        after = quantities(entities, state.globals, state.labels, state.private)
+        before = quantities(entities, current, labels, agent_state)
+        after = quantities(entities, state.globals, state.labels, state.agent_state)
         changes.append([*(after - before), *(after**2 - before**2)])
     return mean_in_errors(np.array(changes))
 

@@ -17,9 +17,8 @@ import numpy as np
 from fedhlcr._support.arrays import FloatArray
 from fedhlcr._support.wording import printable
 from fedhlcr.analysis.axis_names import Cycle, base_of_log, cycle_of, find_squares, find_waves
-from fedhlcr.analysis.effects import feature_names, one_hot
+from fedhlcr.analysis.effects import feature_names, one_hot, zero_or_one
 from fedhlcr.analysis.feature_ranges import wide_ends
-from fedhlcr.analysis.ratios import zero_or_one
 from fedhlcr.analysis.ticks import log_ticks, nice_ticks, tick_text
 from fedhlcr.posterior.fitted_model import FittedModel
 

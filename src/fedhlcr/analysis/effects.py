@@ -1,10 +1,11 @@
-"""What the clusters' regressions say of each feature, in the user's units: changes, intervals and effects."""
+"""What the clusters' regressions say of each feature, in the user's units: changes, ratios, intervals and effects."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedhlcr._support.arrays import FloatArray
 from fedhlcr._support.wording import printable
@@ -137,3 +138,37 @@ def typical_levels(model: FittedModel) -> FloatArray:
     curves = model.posterior_.standardization.curves
     level = model.intercept_ + model.coef_ @ model.feature_means_
     return level if curves is None else level + model.curve_coef_ @ curves.appended(model.feature_means_[None])[0]
+
+
+def zero_or_one(model: FittedModel) -> NDArray[np.bool_]:
+    """(features,) which features are 0 or 1 in all events."""
+    means = model.feature_means_
+    spreads = model.feature_spreads_
+    # of all columns between 0 and 1, only those without values in between have this variance
+    return np.isclose(spreads**2, means * (1.0 - means), rtol=1e-9, atol=0.0) & (spreads > 0.0)
+
+
+def step_sizes(model: FittedModel) -> FloatArray:
+    """(features,) the step of each feature that ratios belong to: 1 for zeros and ones, else a standard deviation."""
+    is_unit = zero_or_one(model)
+    is_unit[list(one_hot(model))] = True
+    return np.where(is_unit, 1.0, model.feature_spreads_)
+
+
+def step_ratios(model: FittedModel, level: float = INTERVAL_LEVEL) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Odds ratios of a classifier, or rate ratios of a count model, and the ends of their intervals.
+
+    Each is (clusters, features); the ends are NaN if the model has only one draw. A ratio belongs to a step of the
+    feature: from 0 to 1 for a feature of zeros and ones, from all other levels (their mean on the scale of the
+    logarithm) to one level for a category, and one standard deviation for any other feature. Other features stay the
+    same, and so does the entity: where entities differ, the ratio is that of events of one entity, not of averages over
+    entities. An odds ratio is not a ratio of probabilities. Of a feature with a curve, it is the ratio of its straight
+    line.
+    """
+    sizes = step_sizes(model)
+    # a coefficient of an extreme fit may be beyond the largest number
+    with np.errstate(over="ignore"):
+        ratios, lower, upper = (
+            np.asarray(np.exp(part * sizes)) for part in (unit_changes(model), *change_intervals(model, level))
+        )
+    return ratios, lower, upper

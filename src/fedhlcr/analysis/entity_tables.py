@@ -148,7 +148,7 @@ def _add_effects(table: _Named, model: Any, level: float, has_effect: NDArray[np
 def _effect_blocks(model: Any, level: float, chosen: NDArray[np.bool_]) -> Iterator[tuple[FloatArray, ...]]:
     """Mean, standard deviation and ends of the intervals, (agents, chosen effects) each, of consecutive agents."""
     posterior = model.posterior_
-    kept = posterior.memory.private["agent_effects"]
+    kept = posterior.memory.agent_state["agent_effects"]
     transform = coef_transform(model, model.feature_means_)[chosen]
     size = max(1, NUMBERS_AT_ONCE // (kept.shape[0] * kept.shape[2]))
     for first in range(0, kept.shape[1], size):

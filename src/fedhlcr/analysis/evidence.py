@@ -28,7 +28,7 @@ from fedhlcr.model.conjugate import log_mean_exp
 from fedhlcr.model.priors import Gamma, ModelSpec
 from fedhlcr.model.schema import Globals
 from fedhlcr.samplers.blocked import SETTLING_PASSES, draw_globals, initial_globals, sums_of_labels
-from fedhlcr.samplers.state import Entities, ServerState
+from fedhlcr.samplers.state import EntityData, ServerState
 
 N_DRAWS = 100
 # Nodes of the integrals over a concentration's logarithm, and their reach to either side in standard deviations.
@@ -45,7 +45,7 @@ class FixedLabelDraw(NamedTuple):
 
 
 def partition_evidence(
-    entities: Entities, spec: ModelSpec, labels: NDArray[np.integer], n_clusters: int, stream: Stream
+    entities: EntityData, spec: ModelSpec, labels: NDArray[np.integer], n_clusters: int, stream: Stream
 ) -> float:
     """log p(y, partition | K) for the partition in `labels`, with y in units of the Gram matrices.
 
@@ -72,33 +72,33 @@ def partition_evidence(
 
 
 def _draws_given_labels(
-    entities: Entities, spec: ModelSpec, labels: LabelArray, n_clusters: int, stream: Stream
+    entities: EntityData, spec: ModelSpec, labels: LabelArray, n_clusters: int, stream: Stream
 ) -> list[FixedLabelDraw]:
     """Draws of the blocked sampler with fixed labels; clusters in use come first."""
     likelihood = entities.likelihood
     n_used = int(labels.max()) + 1
-    given = initial_globals(likelihood, spec, n_clusters, stream.generator(0, "evidence"))
+    current = initial_globals(likelihood, spec, n_clusters, stream.generator(0, "evidence"))
     draws = []
     for number in range(1, SETTLING_PASSES + N_DRAWS + 1):
-        sums = sums_of_labels(entities, given, labels, number, stream)
-        state = ServerState.given(likelihood, number, sums, given)
-        given = draw_globals(likelihood, state, spec, stream.generator(number, "evidence")).globals
-        draws.append(FixedLabelDraw(given, sums.table_counts, state.regressions.mean[:n_used]))
+        sums = sums_of_labels(entities, current, labels, number, stream)
+        state = ServerState.of_sums(likelihood, number, sums, current)
+        current = draw_globals(likelihood, state, spec, stream.generator(number, "evidence")).globals
+        draws.append(FixedLabelDraw(current, sums.table_counts, state.regressions.mean[:n_used]))
     return draws[SETTLING_PASSES:]
 
 
-def _log_likelihood(entities: Entities, spec: ModelSpec, labels: LabelArray, draws: list[FixedLabelDraw]) -> float:
+def _log_likelihood(entities: EntityData, spec: ModelSpec, labels: LabelArray, draws: list[FixedLabelDraw]) -> float:
     """log p(y | z), computed at the draws' mean coefficients."""
     coef = np.mean([draw.posterior_coef for draw in draws], axis=0)
-    given = draws[-1].globals.of_clusters(slice(len(coef)))
-    summands = entities.likelihood.summands(entities.grams, given, labels)
+    current = draws[-1].globals.of_clusters(slice(len(coef)))
+    summands = entities.likelihood.summands(entities.grams, current, labels)
     blocks = entities.likelihood.sum_schema.zero_blocks(len(coef))
     for name, block in blocks.items():
         add_rows(summands.blocks[name], labels.astype(np.int64), block)
     return entities.likelihood.log_partition_likelihood(spec, blocks, [draw.globals for draw in draws], coef)
 
 
-def _log_label_prior(entities: Entities, spec: ModelSpec, labels: LabelArray, draws: list[FixedLabelDraw]) -> float:
+def _log_label_prior(entities: EntityData, spec: ModelSpec, labels: LabelArray, draws: list[FixedLabelDraw]) -> float:
     """log p(z | K).
 
     The weights of the empty clusters are combined into one, their sum. So the Dirichlet distribution has one
@@ -129,7 +129,9 @@ def _log_label_prior(entities: Entities, spec: ModelSpec, labels: LabelArray, dr
     )
 
 
-def _log_labels_given_weights(entities: Entities, labels: LabelArray, weights: FloatArray) -> Callable[[float], float]:
+def _log_labels_given_weights(
+    entities: EntityData, labels: LabelArray, weights: FloatArray
+) -> Callable[[float], float]:
     """log p(z | ψ, β) as a function of β, with the agents' weights integrated out."""
     agents = entities.index.agent_of
     n_entities = np.bincount(agents)

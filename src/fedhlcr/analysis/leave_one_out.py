@@ -99,11 +99,11 @@ def log_label_weights(posterior: Posterior, draw: int, entities: IndexArray) -> 
     agents, of_entity = np.unique(memory.entities.index.agent_of[entities], return_inverse=True)
     others = memory.counts(draw, agents, draws.n_clusters)[of_entity]
     others[np.arange(len(entities)), memory.labels[draw, entities]] -= 1.0
-    given = draws.globals(draw)
+    current = draws.globals(draw)
     matrices = memory.entities.grams[entities]
     # a cluster of weight zero pads a chain with fewer clusters
     with np.errstate(divide="ignore"):
-        log_weights = np.log(others + given.prior_weights()) + matrices @ posterior.likelihood.score_rows(given).T
+        log_weights = np.log(others + current.prior_weights()) + matrices @ posterior.likelihood.score_rows(current).T
     return log_weights - _log_sum_exp(log_weights)[:, None]
 
 

@@ -22,8 +22,8 @@ from fedhlcr.data import inputs
 from fedhlcr.data.families import REAL
 from fedhlcr.data.frames import Given
 from fedhlcr.data.hierarchy import index_pairs, row_agents, row_entities
+from fedhlcr.data.hold_out import hold_out_events
 from fedhlcr.data.ids import Ids
-from fedhlcr.data.splitting import hold_out_events
 from fedhlcr.estimators.curves import curve_columns, make_curves
 from fedhlcr.estimators.hlcr import HLCRRegressor
 from fedhlcr.exceptions import ArgumentError, ArgumentTypeError, FitInterruptedWarning, SimplerModelWarning

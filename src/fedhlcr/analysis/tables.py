@@ -19,13 +19,14 @@ from fedhlcr.analysis.effects import (
     feature_names,
     interval_over_draws,
     regressions_by_draw,
+    step_ratios,
+    step_sizes,
     typical_levels,
     unit_changes,
 )
 from fedhlcr.analysis.frames import Columns
 from fedhlcr.analysis.links import Link, link_of
 from fedhlcr.analysis.memberships import MAX_EXACT, memberships
-from fedhlcr.analysis.ratios import step_ratios, step_sizes
 
 INTERCEPT = "intercept"
 

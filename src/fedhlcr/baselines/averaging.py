@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from fedhlcr._support.arrays import FloatArray
-from fedhlcr.baselines.federated import BYTES_PER_NUMBER, Attendance, FederatedRival, Round, Settings
+from fedhlcr.baselines.federated import BYTES_PER_NUMBER, FederatedRival, RandomCohorts, Round, Settings
 from fedhlcr.baselines.rival import AUTO, COUNT, WEIGHT, Coefficients, Constraints, Standardized
 from fedhlcr.model.gram import NormalEquations
 
@@ -63,7 +63,7 @@ class FedAvgRegressor(FederatedRival[Coefficients]):
         agents = data.layout.normal_equations(data.by_agent(data.grams))
         factor, offset = _local_steps(agents, settings["local_steps"], settings["proximal"])
         rng = np.random.default_rng(self.random_state)
-        attendance = Attendance(len(offset), self.participation)
+        attendance = RandomCohorts(len(offset), self.participation)
         server = np.zeros(data.layout.n_coef)
         rounds = []
         for _ in range(self.n_rounds):

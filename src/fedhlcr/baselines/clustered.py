@@ -16,13 +16,13 @@ from sklearn.utils._param_validation import Interval, StrOptions
 
 from fedhlcr._support.arrays import FloatArray, IndexArray
 from fedhlcr.analysis.ridges import solve_ridge
-from fedhlcr.baselines.federated import BYTES_PER_NUMBER, Attendance, FederatedRival, Round, Settings
+from fedhlcr.baselines.federated import BYTES_PER_NUMBER, FederatedRival, RandomCohorts, Round, Settings
 from fedhlcr.baselines.rival import AUTO, COUNT, Coefficients, Constraints, Rows, Standardized
 from fedhlcr.data.hierarchy import UNKNOWN
 from fedhlcr.model.gram import GramLayout
 
 
-class Clusters(NamedTuple):
+class ClusterModels(NamedTuple):
     """Hard clusters of agents or of entities, each with its regression.
 
     Attributes
@@ -45,7 +45,7 @@ class Clusters(NamedTuple):
         return regressions.predict(rows)
 
 
-class IFCARegressor(FederatedRival[Clusters]):
+class IFCARegressor(FederatedRival[ClusterModels]):
     """Iterative federated clustering: every agent or entity belongs to the cluster whose regression fits it best.
 
     A group not seen in `fit` is predicted by the mean of the clusters, weighted by their events.
@@ -106,12 +106,12 @@ class IFCARegressor(FederatedRival[Clusters]):
         self.participation = participation
         self.random_state = random_state
 
-    def _solve(self, data: Standardized) -> Clusters:
+    def _solve(self, data: Standardized) -> ClusterModels:
         model = super()._solve(data)
         self.labels_ = model.labels
         return model
 
-    def _train(self, data: Standardized, settings: Settings) -> list[Round[Clusters]]:
+    def _train(self, data: Standardized, settings: Settings) -> list[Round[ClusterModels]]:
         n_clusters = settings["n_clusters"]
         groups = _Groups.of(data, self.level, settings["penalty"])
         rng = np.random.default_rng(self.random_state)
@@ -121,16 +121,16 @@ class IFCARegressor(FederatedRival[Clusters]):
 
     def _run(
         self, groups: _Groups, n_clusters: int, rng: np.random.Generator, *, seeded: bool
-    ) -> list[Round[Clusters]]:
+    ) -> list[Round[ClusterModels]]:
         labels = groups.first_labels(n_clusters, rng, seeded=seeded)
-        attendance = Attendance(groups.n_agents, self.participation)
+        attendance = RandomCohorts(groups.n_agents, self.participation)
         coef = np.zeros((n_clusters, groups.layout.n_coef))
         n_numbers = groups.numbers_sent(labels)
-        rounds: list[Round[Clusters]] = []
+        rounds: list[Round[ClusterModels]] = []
         while True:
             coef = groups.regressions(labels, coef)
             best = groups.rss(coef).argmin(axis=1)
-            rounds.append(Round(Clusters(coef, best, groups.sizes, self.level), BYTES_PER_NUMBER * n_numbers))
+            rounds.append(Round(ClusterModels(coef, best, groups.sizes, self.level), BYTES_PER_NUMBER * n_numbers))
             if attendance.complete or len(rounds) == self.max_iter:
                 return rounds
             asked = attendance.ask(rng)
@@ -183,7 +183,7 @@ class _Groups:
         """(groups, clusters) residual sum of squares of each group under each regression."""
         return np.maximum(self.grams @ self.layout.rss_vectors(coef).T, 0.0)
 
-    def left_by(self, clusters: Clusters) -> float:
+    def left_by(self, clusters: ClusterModels) -> float:
         return float(self.rss(clusters.coef).min(axis=1).sum())
 
     def numbers_sent(self, labels: IndexArray) -> int:

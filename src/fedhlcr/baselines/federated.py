@@ -86,7 +86,7 @@ class FederatedRival(Rival, Generic[ModelT]):
         return candidates[int(np.argmin(np.where(np.isnan(errors), np.inf, errors)))]
 
 
-class Attendance:
+class RandomCohorts:
     """Which agents are asked in each round, and whether all have been asked.
 
     Parameters

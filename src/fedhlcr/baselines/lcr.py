@@ -13,11 +13,11 @@ import numpy as np
 from sklearn.utils._param_validation import StrOptions
 
 from fedhlcr._support.arrays import FloatArray
-from fedhlcr.baselines.mixtures import Units, normalize
+from fedhlcr.baselines.mixtures import MixtureUnits, normalize
 from fedhlcr.baselines.rival import AUTO, COUNT, SEED, TOLERANCE, Coefficients, Constraints, Rival, Standardized
 
 
-class Mixture(NamedTuple):
+class ClassMixture(NamedTuple):
     """A fitted mixture of regressions.
 
     Attributes
@@ -106,7 +106,7 @@ class LCRRegressor(Rival):
         self.random_state = random_state
 
     def _solve(self, data: Standardized) -> Coefficients:
-        units = Units.events(data) if self.label == "event" else Units.entities(data)
+        units = MixtureUnits.events(data) if self.label == "event" else MixtureUnits.entities(data)
         self.mixture_ = mixture = self._best_number(units, np.random.default_rng(self.random_state))
         self.n_classes_ = len(mixture.coef)
         of_all = mixture.weights @ mixture.coef
@@ -114,7 +114,7 @@ class LCRRegressor(Rival):
             return Coefficients(of_all)
         return Coefficients(of_all, of_entities=mixture.responsibilities @ mixture.coef)
 
-    def _best_number(self, units: Units, rng: np.random.Generator) -> Mixture:
+    def _best_number(self, units: MixtureUnits, rng: np.random.Generator) -> ClassMixture:
         """The mixture with the best number of classes; fills `criteria_`."""
         sizes = _sizes(self.max_classes) if self.n_classes == "auto" else [self.n_classes]
         best = self._best_start(units, sizes[0], rng)
@@ -133,14 +133,14 @@ class LCRRegressor(Rival):
                 break
         return best
 
-    def _best_start(self, units: Units, n_classes: int, rng: np.random.Generator) -> Mixture:
+    def _best_start(self, units: MixtureUnits, n_classes: int, rng: np.random.Generator) -> ClassMixture:
         n_starts = self.n_init if n_classes > 1 else 1
         starts = (units.random_classes(n_classes, rng) for _ in range(n_starts))
         short = (_climb(units, start, self.short_iter, self.tol) for start in starts)
         best = max(short, key=lambda mixture: mixture.log_likelihood)
         return _climb(units, best.responsibilities.T, self.max_iter, self.tol)
 
-    def _judge(self, fit: Mixture) -> float:
+    def _judge(self, fit: ClassMixture) -> float:
         """BIC, or ICL, which also counts how uncertain the classes are."""
         n_classes, n_coef = fit.coef.shape
         n_parameters = n_classes * (n_coef + 2) - 1
@@ -151,7 +151,7 @@ class LCRRegressor(Rival):
         return float(judged)
 
 
-def _climb(units: Units, responsibilities: FloatArray, n_steps: int, tol: float) -> Mixture:
+def _climb(units: MixtureUnits, responsibilities: FloatArray, n_steps: int, tol: float) -> ClassMixture:
     """At most `n_steps` steps of EM from responsibilities (classes, units)."""
     before = -np.inf
     for _ in range(n_steps):
@@ -164,7 +164,7 @@ def _climb(units: Units, responsibilities: FloatArray, n_steps: int, tol: float)
         if now - before < tol * units.n_events:
             break
         before = now
-    return Mixture(weights, coef, variance, responsibilities.T, now)
+    return ClassMixture(weights, coef, variance, responsibilities.T, now)
 
 
 def _weights(responsibilities: FloatArray) -> FloatArray:

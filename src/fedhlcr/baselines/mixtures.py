@@ -23,7 +23,7 @@ LEAST_VARIANCE = 1e-4
 
 
 @dataclass(frozen=True)
-class Units:
+class MixtureUnits:
     """The units that have a class: events or entities."""
 
     layout: GramLayout
@@ -31,11 +31,11 @@ class Units:
     n_events: int
 
     @classmethod
-    def entities(cls, data: Standardized) -> Units:
+    def entities(cls, data: Standardized) -> MixtureUnits:
         return cls(data.layout, data.grams, data.events.n_events)
 
     @classmethod
-    def events(cls, data: Standardized) -> Units:
+    def events(cls, data: Standardized) -> MixtureUnits:
         rows, columns = np.tril_indices(data.layout.width)
         augmented = np.column_stack([data.design(), data.target()])
         return cls(data.layout, augmented[:, rows] * augmented[:, columns], data.events.n_events)

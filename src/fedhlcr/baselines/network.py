@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from fedhlcr._support.arrays import FloatArray, IndexArray
 from fedhlcr._support.extras import missing_extra
-from fedhlcr.baselines.federated import Attendance, FederatedRival, Round, Settings
+from fedhlcr.baselines.federated import FederatedRival, RandomCohorts, Round, Settings
 from fedhlcr.baselines.rival import AUTO, COUNT, WEIGHT, Constraints, Rows, Standardized
 from fedhlcr.exceptions import ArgumentError, FitError
 
@@ -126,8 +126,8 @@ class FedAvgNetworkRegressor(FederatedRival[Network]):
 
     def _train(self, data: Standardized, settings: Settings) -> list[Round[Network]]:
         rng = np.random.default_rng(self.random_state)
-        events = _Events(data, self.batch_size)
-        attendance = Attendance(len(events.sizes), self.participation)
+        events = _NetworkEvents(data, self.batch_size)
+        attendance = RandomCohorts(len(events.sizes), self.participation)
         server = _first_layers((data.layout.n_features, *self.hidden, 1), rng)
         n_numbers = 2 * sum(layer.size for layer in server) + 1
         rounds = []
@@ -148,7 +148,7 @@ class _Batch(NamedTuple):
     weight: Weights  # (agents, events, 1)
 
 
-class _Events:
+class _NetworkEvents:
     """The agents' events, to draw batches from."""
 
     def __init__(self, data: Standardized, batch_size: int | None) -> None:

@@ -13,8 +13,8 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from fedhlcr._support.arrays import FloatArray, IndexArray
-from fedhlcr.baselines.federated import BYTES_PER_NUMBER, Attendance, FederatedRival, Round, Settings
-from fedhlcr.baselines.mixtures import Units, normalize
+from fedhlcr.baselines.federated import BYTES_PER_NUMBER, FederatedRival, RandomCohorts, Round, Settings
+from fedhlcr.baselines.mixtures import MixtureUnits, normalize
 from fedhlcr.baselines.rival import AUTO, COUNT, TOLERANCE, Coefficients, Constraints, Rows, Standardized
 
 
@@ -119,14 +119,14 @@ class FedEMRegressor(FederatedRival[AgentMixtures]):
 class _Table(NamedTuple):
     """Events sorted by agent; those of agent i are [first[i], first[i + 1])."""
 
-    events: Units
+    events: MixtureUnits
     first: IndexArray
     owner: IndexArray  # (events,) agent of each
 
     @classmethod
     def of(cls, data: Standardized) -> _Table:
         first = data.first_event
-        return cls(Units.events(data), first, np.repeat(np.arange(len(first) - 1), np.diff(first)))
+        return cls(MixtureUnits.events(data), first, np.repeat(np.arange(len(first) - 1), np.diff(first)))
 
     @property
     def sizes(self) -> IndexArray:
@@ -143,7 +143,7 @@ class _Run:
     def __init__(self, table: _Table, n_classes: int, participation: float, rng: np.random.Generator) -> None:
         self._table = table
         self._rng = rng
-        self._attendance = Attendance(len(table.sizes), participation)
+        self._attendance = RandomCohorts(len(table.sizes), participation)
         self._responsibilities = table.events.random_classes(n_classes, rng)
         # log evidence of each agent when it was asked last, and of all agents once all had been asked
         self._evidence = np.full(len(table.sizes), -np.inf)

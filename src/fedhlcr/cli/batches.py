@@ -17,7 +17,7 @@ from fedhlcr.cli.choices import Missing
 from fedhlcr.cli.events import Events, UnknownIds
 from fedhlcr.cli.shell import Shell
 from fedhlcr.data.columns import without_decimals
-from fedhlcr.data.gaps import MissingPolicy
+from fedhlcr.data.missing_values import MissingPolicy
 from fedhlcr.data.recipe import Recipe
 from fedhlcr.data.table_files import TableFile
 from fedhlcr.exceptions import DataError

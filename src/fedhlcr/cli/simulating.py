@@ -176,11 +176,12 @@ def _tell_both(shell: Shell, federated: Any, centralised: Any, test: Events) -> 
 
 
 def _tell_rounds(shell: Shell, model: Any, y: Any) -> None:
-    from fedhlcr.analysis.rounds import describe_run, tabulate_rounds
+    from fedhlcr.analysis.rounds import FederatedRun
 
-    shell.table(*tabulate_rounds(model, None if y is None else y.var()), left=())
-    for sentence in describe_run(model):
-        shell.say(sentence)
+    run = FederatedRun(model)
+    shell.table(*run.table(None if y is None else y.var()), left=())
+    shell.say(run.ending())
+    shell.say(run.traffic_in_words())
     shell.say()
 
 

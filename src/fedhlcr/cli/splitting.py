@@ -19,7 +19,7 @@ from fedhlcr.cli.output import table_kind, write_outputs, write_tables
 from fedhlcr.cli.shell import Shell
 from fedhlcr.cli.writing import TableWriter
 from fedhlcr.data.columns import rows_missing
-from fedhlcr.data.splitting import held_out, hold_out_events, nothing_held_out
+from fedhlcr.data.hold_out import held_out, hold_out_events, nothing_held_out
 from fedhlcr.data.table_files import TableFile
 from fedhlcr.exceptions import DataError, FileError
 from fedhlcr.storage.scratch import spooled

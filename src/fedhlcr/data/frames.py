@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from numbers import Real
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,9 +19,9 @@ from fedhlcr.data.categories import Categories
 from fedhlcr.data.columns import LARGEST
 from fedhlcr.data.encoded import EncodedTable
 from fedhlcr.data.formula import Formula
-from fedhlcr.data.gaps import MissingPolicy
 from fedhlcr.data.ids import NEW, require_length
 from fedhlcr.data.inputs import as_frame, feature_matrix, feature_names
+from fedhlcr.data.missing_values import MissingPolicy
 from fedhlcr.data.recipe import Recipe
 from fedhlcr.data.side_columns import are_same, missing_rows, take_rows
 from fedhlcr.exceptions import (
@@ -32,9 +32,9 @@ from fedhlcr.exceptions import (
     MissingValuesWarning,
     warn_user,
 )
+from fedhlcr.settings import MissingName
 
-# What to do about missing values, as Python users say it.
-MissingName = Literal["raise", "drop", "impute"]
+# What to do about missing values, by the words of Python users.
 POLICIES: dict[str, MissingPolicy] = {"raise": "refuse", "drop": "drop", "impute": "impute"}
 CURE = "pass missing='drop' to leave these rows out, or missing='impute' to fill medians and the most common levels in"
 
@@ -50,7 +50,7 @@ class Given(NamedTuple):
     exposure: Any = None
 
 
-class Names(NamedTuple):
+class ColumnNames(NamedTuple):
     """Names of the columns of X that were passed by name, or that `fit` used."""
 
     y: str | None = None
@@ -60,7 +60,7 @@ class Names(NamedTuple):
     exposure: str | None = None
 
 
-NO_NAMES = Names()
+NO_NAMES = ColumnNames()
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class ReadEvents:
     """
 
     given: Given
-    names: Names
+    names: ColumnNames
     n_rows: int
     rows: IndexArray | None = None
 
@@ -151,7 +151,11 @@ def learn(
 
 
 def read(
-    given: Given, recipe: Recipe | None, missing: MissingPolicy, remembered: Names, features: Collection[str] | None
+    given: Given,
+    recipe: Recipe | None,
+    missing: MissingPolicy,
+    remembered: ColumnNames,
+    features: Collection[str] | None,
 ) -> ReadEvents:
     """Read a table for a fitted model.
 
@@ -193,7 +197,7 @@ def read(
     )
 
 
-def resolve(given: Given, frame: Any, remembered: Names = NO_NAMES) -> tuple[Given, Names]:
+def resolve(given: Given, frame: Any, remembered: ColumnNames = NO_NAMES) -> tuple[Given, ColumnNames]:
     """Replace names of columns by the columns. Where an argument is None, take the remembered column if it is there."""
     table = given.X if isinstance(given.X, EncodedTable) else frame
     present: Collection[str] = ()
@@ -201,13 +205,13 @@ def resolve(given: Given, frame: Any, remembered: Names = NO_NAMES) -> tuple[Giv
         present = given.X.ids if isinstance(given.X, EncodedTable) else frame.columns
     values = {}
     names = {}
-    for role in Names._fields:
+    for role in ColumnNames._fields:
         value = getattr(given, role)
         if value is None and getattr(remembered, role) in present:
             value = getattr(remembered, role)
         names[role] = value if isinstance(value, str) else None
         values[role] = _column(table, role, value, present) if isinstance(value, str) else value
-    return given._replace(**values), Names(**names)
+    return given._replace(**values), ColumnNames(**names)
 
 
 def _column(table: Any, role: str, name: str, present: Collection[str]) -> Any:
@@ -228,7 +232,7 @@ def _complete_rows(given: Given, n_rows: int, missing: MissingPolicy) -> IndexAr
     if missing == "refuse":
         return None
     gaps = np.zeros(n_rows, dtype=bool)
-    for role in Names._fields:
+    for role in ColumnNames._fields:
         value = getattr(given, role)
         if value is None or value is NEW or isinstance(value, Real):
             continue
@@ -245,12 +249,12 @@ def _rows_of(first: IndexArray | None, second: IndexArray, n_left: int) -> Index
     return second if first is None else first[second]
 
 
-def _events(given: Given, names: Names, X: Any, n_rows: int, rows: IndexArray | None) -> ReadEvents:
-    columns = {role: take_rows(getattr(given, role), rows) for role in Names._fields}
+def _events(given: Given, names: ColumnNames, X: Any, n_rows: int, rows: IndexArray | None) -> ReadEvents:
+    columns = {role: take_rows(getattr(given, role), rows) for role in ColumnNames._fields}
     return ReadEvents(Given(X, **columns), names, n_rows, rows)
 
 
-def _learn_array(given: Given, names: Names, missing: MissingPolicy) -> Learned:
+def _learn_array(given: Given, names: ColumnNames, missing: MissingPolicy) -> Learned:
     if isinstance(given.X, EncodedTable) or missing == "refuse":
         return Learned(ReadEvents(given, names, 0), None)
     matrix = feature_matrix(given.X, allows_gaps=True)
@@ -274,7 +278,7 @@ def _median(column: FloatArray, place: int) -> float:
     return float(np.median(usable)) + 0.0
 
 
-def _read_array(given: Given, names: Names, recipe: Recipe | None, missing: MissingPolicy) -> ReadEvents:
+def _read_array(given: Given, names: ColumnNames, recipe: Recipe | None, missing: MissingPolicy) -> ReadEvents:
     if isinstance(given.X, EncodedTable) or missing == "refuse":
         return ReadEvents(given, names, 0)
     matrix = feature_matrix(given.X, allows_gaps=True)
@@ -307,7 +311,7 @@ def _usable(X: Any, missing: MissingPolicy, recipe: Recipe | None) -> tuple[Floa
 def _warn_of_features_with_a_role(given: Given, features: Any) -> None:
     """Warn of a target, or of ids, weights or exposures, that are also a feature of the same name and values."""
     found = {}
-    for role in Names._fields:
+    for role in ColumnNames._fields:
         name = getattr(getattr(given, role), "name", None)
         if isinstance(name, str) and name in features.columns and are_same(getattr(given, role), features[name]):
             found[role] = name

@@ -23,9 +23,9 @@ from fedhlcr.data.categories import class_values, classes_of, level_texts, level
 from fedhlcr.data.columns import arrow_column, rows_missing
 from fedhlcr.data.encoded import EncodedTable
 from fedhlcr.data.families import count_faults
-from fedhlcr.data.gaps import POLICIES, Gaps, GapTally, MissingPolicy, find_gaps
 from fedhlcr.data.ids import read_ids
 from fedhlcr.data.inputs import as_frame
+from fedhlcr.data.missing_values import POLICIES, Gaps, MissingCounts, MissingPolicy, find_gaps
 from fedhlcr.data.table_files import TableFile
 from fedhlcr.data.terms import INTERCEPT, LevelFeatures, Term, are_sound, feature_columns, feature_names, level_features
 from fedhlcr.exceptions import Advice, ArgumentTypeError, CodecError, DataError, MissingValuesError, Setting
@@ -181,14 +181,14 @@ class Recipe:
         """Return which rows lack a value, for each column that has such rows."""
         return find_gaps(raw, (*self.ids, *self.features, self.target, self.exposure), self.ids)
 
-    def new_tally(self, missing: MissingPolicy | None = None) -> GapTally:
+    def new_tally(self, missing: MissingPolicy | None = None) -> MissingCounts:
         """Return an empty tally of missing values. Targets and ids are never filled."""
         named = (*self.ids, *self.features, self.target, self.exposure)
         policy = self.missing if missing is None else missing
         filled = list(self.features) if policy == "impute" else []
-        return GapTally([name for name in named if name is not None], filled)
+        return MissingCounts([name for name in named if name is not None], filled)
 
-    def check_gaps(self, tally: GapTally, missing: MissingPolicy | None = None) -> None:
+    def check_gaps(self, tally: MissingCounts, missing: MissingPolicy | None = None) -> None:
         """Refuse a table without rows, with missing values that the policy does not allow, or with nothing left."""
         if not tally.n_rows:
             raise DataError("the table has no rows; at least one event is needed.")
@@ -196,7 +196,7 @@ class Recipe:
         if not tally.n_kept:
             raise DataError(f"{tally.all_missing()}; nothing is left to fit.")
 
-    def _refuse_gaps(self, tally: GapTally, missing: MissingPolicy | None) -> None:
+    def _refuse_gaps(self, tally: MissingCounts, missing: MissingPolicy | None) -> None:
         if tally.n_with_gaps and (self.missing if missing is None else missing) == "refuse":
             raise self._missing_values(tally)
 
@@ -211,7 +211,7 @@ class Recipe:
                 f"a level of a category and another column are both called {double[0]!r}; rename one of the columns."
             )
 
-    def _missing_values(self, tally: GapTally) -> MissingValuesError:
+    def _missing_values(self, tally: MissingCounts) -> MissingValuesError:
         n_rows = tally.n_with_gaps
         gaps = tally.overall
         rows = f"{n_rows:,} of {ROW.count(tally.n_rows)} {'has' if n_rows == 1 else 'have'}"
@@ -240,7 +240,7 @@ class Recipe:
         raw: pa.Table,
         texts: pa.Table,
         rows: NDArray[np.intp],
-        tally: GapTally,
+        tally: MissingCounts,
         declared: Collection[str] = (),
     ) -> Prepared:
         """Replace missing values of the rows that are kept, and encode them.

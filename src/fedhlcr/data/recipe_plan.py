@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from fedhlcr._support.wording import COLUMN
 from fedhlcr.data.categories import Categories, declared_levels
-from fedhlcr.data.gaps import MissingPolicy
+from fedhlcr.data.missing_values import MissingPolicy
 from fedhlcr.data.recipe import Recipe
 from fedhlcr.data.table_files import TableFile
 from fedhlcr.exceptions import DataError

@@ -26,20 +26,21 @@ from fedhlcr.data.events import EventStore
 from fedhlcr.data.hierarchy import Hierarchy
 from fedhlcr.engines.simulated_parties import N_STAGES, SimulatedParties
 from fedhlcr.exceptions import ArgumentError, DataWarning, DisclosureError, warn_user
+from fedhlcr.federation.agent_state import AgentState, joined
 from fedhlcr.federation.fixed_sums import Integers
 from fedhlcr.federation.kept_sums import KeptSums
 from fedhlcr.federation.messages import Contribution, Contributions
 from fedhlcr.federation.mods import Mod
 from fedhlcr.federation.open_round import Invitation, Reply
-from fedhlcr.federation.private_state import PrivateState, joined
 from fedhlcr.federation.shard import AgentShard
 from fedhlcr.federation.sums import PAGE_SIZE
 from fedhlcr.model.gram import GramLayout, Standardization
-from fedhlcr.model.likelihood import is_registered, likelihood_named
+from fedhlcr.model.likelihood import read_likelihood
 from fedhlcr.privacy.disclosure import DisclosureRule
 from fedhlcr.privacy.terms import Terms
 from fedhlcr.storage import codec
 from fedhlcr.storage.reader import RecordReader, checkpoint_reader
+from fedhlcr.storage.records import under
 
 
 class Fate(IntEnum):
@@ -223,7 +224,7 @@ class InProcessEngine:
 
     def state_bytes(self) -> int:
         """About the size of what `to_record` returns."""
-        states = [shard.private for shard in self._shards if shard.private is not None]
+        states = [shard.agent_state for shard in self._shards if shard.agent_state is not None]
         kept = [of for state in states for of in (state.accepted, state.pending)]
         everyone = self.everyone
         labels = (everyone.accepted, everyone.pending, everyone.accepted_round, everyone.pending_round)
@@ -280,7 +281,7 @@ class InProcessEngine:
         if known is None:
             return {}
         parts = [shard.kept or KeptSums(known.likelihood, len(shard)) for shard in self._shards]
-        return {f"kept.{name}": value for name, value in KeptSums.joined(parts, forgotten).to_record().items()}
+        return under("kept.", KeptSums.joined(parts, forgotten).to_record())
 
     def _restore_kept(self, reader: RecordReader) -> None:
         if reader.is_empty:
@@ -290,35 +291,36 @@ class InProcessEngine:
             shard.kept = whole.part(number * PAGE_SIZE, number * PAGE_SIZE + len(shard))
 
     def _private_record(self, kept: NDArray[np.bool_]) -> codec.Record:
-        """The agents' private state, if the likelihood has one."""
-        states = [shard.private for shard in self._shards]
+        """The agents' state, if the likelihood has one."""
+        states = [shard.agent_state for shard in self._shards]
         if all(state is None for state in states):
             return {}
         likelihood = next(state.likelihood for state in states if state is not None)
         layout = likelihood.layout
-        whole = [shard.start_private(likelihood) if shard.private is None else shard.private for shard in self._shards]
+        whole = [
+            shard.start_agent_state(likelihood) if shard.agent_state is None else shard.agent_state
+            for shard in self._shards
+        ]
         groups = np.array(layout.curve_groups, dtype=np.int64)
-        record = {"fit_intercept": layout.fit_intercept, "curve_groups": groups, **joined(whole, kept)}
-        return {f"private.{name}": value for name, value in record.items()}
+        own: codec.Record = {"fit_intercept": layout.fit_intercept, "curve_groups": groups}
+        return under("private.", own | joined(whole, kept))
 
     def _restore_private(self, reader: RecordReader) -> None:
         if reader.is_empty:
             return
-        name = reader.value("likelihood", str)
-        reader.require(is_registered(name), "likelihood")
         groups = tuple(reader.array("curve_groups", "i8", (None,), within(1, SIZE_LIMIT)).tolist())
         n_features = self.everyone.n_features + sum(groups)
         layout = GramLayout(n_features, reader.value("fit_intercept", bool), groups)
-        likelihood = likelihood_named(name, layout)
+        likelihood = read_likelihood(reader, layout)
         event_start = None
         if likelihood.needs_events:
             sizes = [np.diff(shard.needed_events().event_start) for shard in self._shards]
             event_start = np.concatenate([[0], np.cumsum(np.concatenate(sizes))])
-        whole = PrivateState(likelihood, self.everyone.agent_start, event_start)
+        whole = AgentState(likelihood, self.everyone.agent_start, event_start)
         whole.restore(reader)
         for number, shard in enumerate(self._shards):
             first = number * PAGE_SIZE
-            shard.private = whole.part(first, first + len(shard))
+            shard.agent_state = whole.part(first, first + len(shard))
 
     def restore(self, record: codec.Record) -> None:
         """Continue from a checkpoint, with the same agents."""

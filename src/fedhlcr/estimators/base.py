@@ -38,11 +38,11 @@ from fedhlcr.estimators.training import EventsInMemory
 from fedhlcr.exceptions import ArgumentError, ArgumentTypeError, give_warning
 from fedhlcr.kernels import ahead
 from fedhlcr.model.gram import entity_grams
-from fedhlcr.model.priors import EffectsName
 from fedhlcr.posterior import Posterior, Profiles, alignment
 from fedhlcr.posterior.alignment import Alignment
 from fedhlcr.posterior.diagnostics import Diagnostic, diagnose
-from fedhlcr.samplers.state import Entities
+from fedhlcr.samplers.state import EntityData
+from fedhlcr.settings import EffectsName
 from fedhlcr.storage.atomic import PathLike
 
 
@@ -159,7 +159,7 @@ class HierarchicalPredictor(NotebookResults, InferenceExport, TidyTables, Entity
         entity: Any = None,
         sample_weight: Any = None,
         exposure: Any = None,
-    ) -> Entities:
+    ) -> EntityData:
         """The entities of a table and their Gram matrices, in the model's units.
 
         Parameters
@@ -172,7 +172,7 @@ class HierarchicalPredictor(NotebookResults, InferenceExport, TidyTables, Entity
         """
         return self._entities(Given(X, y, agent, entity, sample_weight, exposure))
 
-    def _entities(self, given: Given) -> Entities:
+    def _entities(self, given: Given) -> EntityData:
         check_is_fitted(self)
         events = self._events(given, LEFT_OUT, target=True, needs_ids=True)
         self._require_rows(events)
@@ -198,7 +198,7 @@ class HierarchicalPredictor(NotebookResults, InferenceExport, TidyTables, Entity
         own_events = None
         if likelihood.needs_events:
             own_events = likelihood.events_in(replace(hierarchy.events, X=hierarchy.X[:, : layout.n_inputs]), units)
-        return Entities(likelihood, hierarchy.index, units.rescale(layout, grams, n_threads), n_threads, own_events)
+        return EntityData(likelihood, hierarchy.index, units.rescale(layout, grams, n_threads), n_threads, own_events)
 
     def numeric_target(self, y: Any, n_rows: int) -> FloatArray:
         """Targets (n_rows,) as numbers, as in `fit`: 1 for the second of two classes, 0 for the first."""

@@ -29,12 +29,12 @@ from fedhlcr.kernels import ahead
 from fedhlcr.model.curves import Curves
 from fedhlcr.model.gram import Standardization, layout_with
 from fedhlcr.model.likelihood import likelihood_named
-from fedhlcr.model.priors import CoefPriorKind, ModelSpec
+from fedhlcr.model.priors import ModelSpec
 from fedhlcr.posterior import AgentMemory, Draws, Posterior
 from fedhlcr.posterior.diagnostics import R_HAT_LIMIT, disagreement
-from fedhlcr.samplers.chain import ChainPlan, ChainResult, SamplerName, run_chain, trace_table
-from fedhlcr.samplers.collapsed import LabelPrior
-from fedhlcr.samplers.state import Entities
+from fedhlcr.samplers.chain import ChainPlan, ChainResult, run_chain, trace_table
+from fedhlcr.samplers.state import EntityData
+from fedhlcr.settings import CoefPriorKind, LabelPrior, SamplerName
 from fedhlcr.storage import scratch
 
 
@@ -42,7 +42,7 @@ class Assembled(NamedTuple):
     """What chains need to run: the units, and the entities in these units."""
 
     units: Standardization
-    entities: Entities
+    entities: EntityData
 
 
 class CentralisedPredictor(FileFitter):
@@ -101,7 +101,7 @@ class CentralisedPredictor(FileFitter):
         if likelihood.linear_spread is not None:
             units = units.with_own_target()
         single = self.precision == "single"
-        entities = Entities(likelihood, data.index, raw.in_units(units), self.thread_count(), single=single)
+        entities = EntityData(likelihood, data.index, raw.in_units(units), self.thread_count(), single=single)
         if likelihood.needs_events:
             entities = replace(entities, events=data.events(likelihood, units))
         return Assembled(units, entities)
@@ -139,7 +139,7 @@ class CentralisedPredictor(FileFitter):
             return None
         return make_curves(self.curves, columns, data.quantiles(columns), names)
 
-    def model_spec(self, entities: Entities, target_scale: float) -> ModelSpec:
+    def model_spec(self, entities: EntityData, target_scale: float) -> ModelSpec:
         """The priors in standardised units, as the sampler takes them.
 
         Parameters
@@ -157,7 +157,7 @@ class CentralisedPredictor(FileFitter):
             effects=self.effects,
         )
 
-    def _run_chains(self, entities: Entities, progress: SweepProgress) -> list[ChainResult]:
+    def _run_chains(self, entities: EntityData, progress: SweepProgress) -> list[ChainResult]:
         plan = ChainPlan(
             n_sweeps=self.n_sweeps,
             n_draws=self.n_draws,

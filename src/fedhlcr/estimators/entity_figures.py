@@ -106,7 +106,7 @@ class EntityFigures:
         found = self.entity_differences()
         if posterior.likelihood.linear_spread is not None:
             raise AttributeError("classes and counts have no noise of their own, so there is no `entity_noise_`.")
-        private = {name: values.astype(np.float64) for name, values in posterior.memory.private.items()}
+        private = {name: values.astype(np.float64) for name, values in posterior.memory.agent_state.items()}
         scales = posterior.likelihood.entity_noise(posterior.draws.stacked, private)
         if scales is None or found is None or found.noise_range is None:
             return np.full(len(posterior.memory.entities), posterior.noise_level())

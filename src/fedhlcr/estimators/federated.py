@@ -21,10 +21,7 @@ from fedhlcr.engines.in_process import InProcessEngine
 from fedhlcr.engines.ray import RayCluster
 from fedhlcr.estimators.curves import curve_columns, make_curves
 from fedhlcr.estimators.file_fitting import FileFitter
-from fedhlcr.estimators.parameters import (
-    given_hyperparameters,
-    number_or_none,
-)
+from fedhlcr.estimators.parameters import federation_settings
 from fedhlcr.estimators.private import check_private, settle_privately, simulate_private
 from fedhlcr.estimators.progress import RoundProgress
 from fedhlcr.estimators.reading import UNSCORED
@@ -37,7 +34,6 @@ from fedhlcr.federation.checks import ReplyLimits
 from fedhlcr.federation.convergence import in_view_of
 from fedhlcr.federation.held_out import Validation
 from fedhlcr.federation.private.server import PrivateServer
-from fedhlcr.federation.rules import RuleName
 from fedhlcr.federation.run import (
     INTERRUPTED,
     Checkpoints,
@@ -49,15 +45,15 @@ from fedhlcr.federation.run import (
     settings_for,
 )
 from fedhlcr.federation.server import Server
-from fedhlcr.federation.settings import AggregationName, FederationSettings
+from fedhlcr.federation.settings import FederationSettings
 from fedhlcr.kernels import ahead
 from fedhlcr.model.choice import chosen_likelihood
 from fedhlcr.model.gram import GramLayout, Standardization
 from fedhlcr.model.likelihood import AUTO, GAUSSIAN, AnyLikelihood
-from fedhlcr.model.priors import CoefPriorKind, NoiseName
 from fedhlcr.posterior import AgentMemory, Posterior
 from fedhlcr.privacy.differential_privacy import DifferentialPrivacy, PrivacyPlan
-from fedhlcr.samplers.state import Entities
+from fedhlcr.samplers.state import EntityData
+from fedhlcr.settings import AggregationName, CoefPriorKind, NoiseName, RuleName
 from fedhlcr.storage.atomic import PathLike
 
 # Engines by the names that users give them.
@@ -229,32 +225,9 @@ class FederatedPredictor(FileFitter):
         limits = ReplyLimits() if self.limits is None else self.limits
         if weighted:
             limits = replace(limits, min_events_per_entity=0.0)
-        hyperparameters: dict[str, Any] = dict(given_hyperparameters(self))
-        return FederationSettings(
-            GramLayout(n_features, self.fits_intercept),
-            seed=self.seed_,
-            rule=self.rule,
-            n_clusters=number_or_none(self.n_clusters),
-            max_clusters=self.max_clusters,
-            **hyperparameters,
-            coef_prior=self.coef_prior,
-            standardize=self.standardize,
-            participation=self.participation,
-            rounds=self.rounds,
-            patience=self.patience,
-            n_draws=self.n_draws,
-            learning_rate=self.learning_rate,
-            participation_scaling=self.participation_scaling,
-            limits=limits,
-            effects=self.effects,
-            noise=self.noise,
-            likelihood=self.likelihood,
-            curves=tuple(columns),
-            aggregation=self.aggregation,
-            fixed_point=self.fixed_point,
-            min_cohort=self.min_cohort,
-            privacy=self.privacy,
-        )
+        layout = GramLayout(n_features, self.fits_intercept)
+        own = federation_settings(self) | {"limits": limits, "curves": tuple(columns)}
+        return FederationSettings(layout, seed=self.seed_, **own)
 
     def _fit_privately(self, hierarchy: Hierarchy, settings: FederationSettings, validation: Any) -> Self:
         """Run a federation under differential privacy. Nothing public is computed from anything but noisy sums."""
@@ -301,7 +274,7 @@ class FederatedPredictor(FileFitter):
         grams = simulation.engine.entity_grams(server.run, model.layout, model.standardization)
         events_in = simulation.events_in
         events = None if events_in is None else events_in(model.likelihood, model.standardization)
-        entities = Entities(model.likelihood, index, grams, self.thread_count(), events)
+        entities = EntityData(model.likelihood, index, grams, self.thread_count(), events)
         memory = AgentMemory.from_draws(entities, model.draws, Stream(self.seed_, ReservedChain.PREDICTION))
         memory.release()
         self.posterior_ = Posterior(model.likelihood, model.standardization, model.draws, memory)

@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from numbers import Real
 from typing import Any, ClassVar, Self
-
-from sklearn.utils._param_validation import Interval, StrOptions
 
 from fedhlcr._support.threads import single_threaded_blas
 from fedhlcr.data.categories import Categories
-from fedhlcr.data.frames import Given, MissingName
+from fedhlcr.data.frames import Given
 from fedhlcr.estimators.federated import FederatedPredictor
-from fedhlcr.estimators.parameters import FEDERATED_CONSTRAINTS, PARAMETER_CONSTRAINTS
+from fedhlcr.estimators.parameters import parameter_constraints, store
 from fedhlcr.estimators.regressor import checking_parameters
 from fedhlcr.estimators.targets import RealTarget
 from fedhlcr.federation.checks import ReplyLimits
-from fedhlcr.federation.rules import RuleName
 from fedhlcr.federation.run import EngineFactory
-from fedhlcr.federation.settings import MIN_COHORT, AggregationName
 from fedhlcr.model.likelihood import AUTO
-from fedhlcr.model.priors import CoefPriorKind, EffectsName, NoiseName
 from fedhlcr.privacy.differential_privacy import DifferentialPrivacy
+from fedhlcr.settings import MIN_COHORT, AggregationName, CoefPriorKind, EffectsName, MissingName, NoiseName, RuleName
 from fedhlcr.storage.atomic import PathLike
 
 
@@ -129,14 +124,7 @@ class FedHLCRRegressor(RealTarget, FederatedPredictor):
     """
 
     saved_as: ClassVar[str] = "FedHLCRRegressor"
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        **PARAMETER_CONSTRAINTS,
-        "rule": [StrOptions({"delta", "blend"})],
-        "learning_rate": [Interval(Real, 0, 1, closed="right")],
-        "participation_scaling": ["boolean"],
-        "privacy": [DifferentialPrivacy, None],
-        **FEDERATED_CONSTRAINTS,
-    }
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = parameter_constraints("real", federated=True)
 
     def __init__(
         self,
@@ -177,41 +165,7 @@ class FedHLCRRegressor(RealTarget, FederatedPredictor):
         random_state: Any = 0,
         verbose: bool = False,
     ) -> None:
-        self.n_clusters = n_clusters
-        self.rule = rule
-        self.learning_rate = learning_rate
-        self.participation_scaling = participation_scaling
-        self.participation = participation
-        self.rounds = rounds
-        self.failure_rate = failure_rate
-        self.patience = patience
-        self.noise_scale = noise_scale
-        self.coef_scale = coef_scale
-        self.global_concentration = global_concentration
-        self.agent_concentration = agent_concentration
-        self.coef_prior = coef_prior
-        self.effects = effects
-        self.noise = noise
-        self.likelihood = likelihood
-        self.curves = curves
-        self.categories = categories
-        self.missing = missing
-        self.formula = formula
-        self.standardize = standardize
-        self.fit_intercept = fit_intercept
-        self.n_draws = n_draws
-        self.max_clusters = max_clusters
-        self.engine = engine
-        self.limits = limits
-        self.aggregation = aggregation
-        self.fixed_point = fixed_point
-        self.min_cohort = min_cohort
-        self.privacy = privacy
-        self.checkpoint = checkpoint
-        self.checkpoint_every = checkpoint_every
-        self.n_threads = n_threads
-        self.random_state = random_state
-        self.verbose = verbose
+        store(self, locals())
 
     @checking_parameters
     @single_threaded_blas

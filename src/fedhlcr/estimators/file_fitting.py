@@ -12,7 +12,7 @@ from typing import ClassVar, Self
 from fedhlcr.data.categories import Categories
 from fedhlcr.data.families import COUNT
 from fedhlcr.data.frames import POLICIES
-from fedhlcr.data.gaps import MissingPolicy
+from fedhlcr.data.missing_values import MissingPolicy
 from fedhlcr.data.recipe_plan import plan_recipe
 from fedhlcr.data.table_files import open_table
 from fedhlcr.estimators.base import HierarchicalPredictor

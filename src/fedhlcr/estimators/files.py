@@ -14,10 +14,10 @@ from fedhlcr._support.arrays import IndexArray
 from fedhlcr._support.memory import give_back
 from fedhlcr._support.progress import Bar
 from fedhlcr._support.wording import ROW, Noun
+from fedhlcr.data.hold_out import held_out, nothing_held_out
 from fedhlcr.data.recipe import Recipe
-from fedhlcr.data.splitting import held_out, nothing_held_out
-from fedhlcr.data.streaming.reading import TableReader
-from fedhlcr.data.streaming.sorting import EventSorter
+from fedhlcr.data.streaming.event_sorter import EventSorter
+from fedhlcr.data.streaming.stream_reader import StreamReader
 from fedhlcr.data.streaming.work_folder import WorkFolder, identity_of
 from fedhlcr.data.table_files import TableFile
 from fedhlcr.estimators.streamed import Origin, StreamedEvents
@@ -67,7 +67,7 @@ def read_table(
 ) -> StreamedTable:
     """Read a table into the work folder, and learn its recipe."""
     before = _identity(file)
-    reader = TableReader(work, file, plan)
+    reader = StreamReader(work, file, plan)
     is_counted = file.pieces is None or file.pieces.n_rows is not None
     unit, step = (ROW, 1) if is_counted else (MEGABYTE, 1_000_000)
     total = None if file.size is None else file.size // step
@@ -103,7 +103,7 @@ def _stepwise(reach: Callable[[int], None], step: int) -> Callable[[int], None]:
     return lambda position: reach(position // step)
 
 
-def _choose(reader: TableReader, places: IndexArray, n_entities: int, hold_out: HoldOut) -> NDArray[np.bool_]:
+def _choose(reader: StreamReader, places: IndexArray, n_entities: int, hold_out: HoldOut) -> NDArray[np.bool_]:
     entity = np.concatenate([places[codes].astype(np.int32) for codes in reader.spool.codes()])
     chosen = held_out(entity, n_entities, hold_out.share, hold_out.seed)
     if not chosen.any():

@@ -5,21 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar, Self
 
-from sklearn.utils._param_validation import StrOptions
-
 from fedhlcr._support.threads import single_threaded_blas
 from fedhlcr.data.categories import Categories
-from fedhlcr.data.frames import Given, MissingName
+from fedhlcr.data.frames import Given
 from fedhlcr.estimators.central import CentralisedPredictor
-from fedhlcr.estimators.parameters import CENTRAL_CONSTRAINTS, PARAMETER_CONSTRAINTS
+from fedhlcr.estimators.parameters import parameter_constraints, store
 from fedhlcr.estimators.regressor import checking_parameters
 from fedhlcr.estimators.targets import RealTarget
 from fedhlcr.exceptions import ArgumentError
 from fedhlcr.model.choice import chosen_likelihood
 from fedhlcr.model.likelihood import AUTO, GAUSSIAN
-from fedhlcr.model.priors import CoefPriorKind, EffectsName, NoiseName
-from fedhlcr.samplers.chain import SamplerName
-from fedhlcr.samplers.collapsed import LabelPrior
+from fedhlcr.settings import CoefPriorKind, EffectsName, LabelPrior, MissingName, NoiseName, SamplerName
 
 
 class HLCRRegressor(RealTarget, CentralisedPredictor):
@@ -202,13 +198,7 @@ class HLCRRegressor(RealTarget, CentralisedPredictor):
     """
 
     saved_as: ClassVar[str] = "HLCRRegressor"
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        **PARAMETER_CONSTRAINTS,
-        "sampler": [StrOptions({"blocked", "collapsed"})],
-        "label_prior": [StrOptions({"tables", "paper"})],
-        "precision": [StrOptions({"double", "single"})],
-        **CENTRAL_CONSTRAINTS,
-    }
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = parameter_constraints("real", federated=False)
 
     def __init__(
         self,
@@ -239,31 +229,7 @@ class HLCRRegressor(RealTarget, CentralisedPredictor):
         random_state: Any = 0,
         verbose: bool = False,
     ) -> None:
-        self.n_clusters = n_clusters
-        self.sampler = sampler
-        self.label_prior = label_prior
-        self.noise_scale = noise_scale
-        self.coef_scale = coef_scale
-        self.global_concentration = global_concentration
-        self.agent_concentration = agent_concentration
-        self.coef_prior = coef_prior
-        self.effects = effects
-        self.noise = noise
-        self.likelihood = likelihood
-        self.curves = curves
-        self.categories = categories
-        self.missing = missing
-        self.formula = formula
-        self.standardize = standardize
-        self.fit_intercept = fit_intercept
-        self.n_sweeps = n_sweeps
-        self.n_draws = n_draws
-        self.n_chains = n_chains
-        self.max_clusters = max_clusters
-        self.precision = precision
-        self.n_threads = n_threads
-        self.random_state = random_state
-        self.verbose = verbose
+        store(self, locals())
 
     @checking_parameters
     @single_threaded_blas

@@ -6,21 +6,19 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from fedhlcr.data.categories import Categories
-from fedhlcr.data.frames import MissingName
 from fedhlcr.estimators.central import CentralisedPredictor
 from fedhlcr.estimators.federated import FederatedPredictor
-from fedhlcr.estimators.parameters import CENTRAL_CONSTRAINTS, FEDERATED_CONSTRAINTS, SHARED_CONSTRAINTS
+from fedhlcr.estimators.parameters import parameter_constraints, store
 from fedhlcr.federation.checks import ReplyLimits
 from fedhlcr.federation.run import EngineFactory
-from fedhlcr.federation.settings import MIN_COHORT, AggregationName
-from fedhlcr.model.priors import CoefPriorKind, EffectsName
+from fedhlcr.settings import MIN_COHORT, AggregationName, CoefPriorKind, EffectsName, MissingName
 from fedhlcr.storage.atomic import PathLike
 
 
 class CentralisedOutcomes(CentralisedPredictor):
     """Settings of estimators that see all events."""
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {**SHARED_CONSTRAINTS, **CENTRAL_CONSTRAINTS}
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = parameter_constraints("binary", federated=False)
 
     def __init__(
         self,
@@ -45,31 +43,13 @@ class CentralisedOutcomes(CentralisedPredictor):
         random_state: Any = 0,
         verbose: bool = False,
     ) -> None:
-        self.n_clusters = n_clusters
-        self.coef_scale = coef_scale
-        self.global_concentration = global_concentration
-        self.agent_concentration = agent_concentration
-        self.coef_prior = coef_prior
-        self.effects = effects
-        self.curves = curves
-        self.categories = categories
-        self.missing = missing
-        self.formula = formula
-        self.standardize = standardize
-        self.fit_intercept = fit_intercept
-        self.n_sweeps = n_sweeps
-        self.n_draws = n_draws
-        self.n_chains = n_chains
-        self.max_clusters = max_clusters
-        self.n_threads = n_threads
-        self.random_state = random_state
-        self.verbose = verbose
+        store(self, locals())
 
 
 class FederatedOutcomes(FederatedPredictor):
     """Settings of estimators that run a federation."""
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {**SHARED_CONSTRAINTS, **FEDERATED_CONSTRAINTS}
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = parameter_constraints("binary", federated=True)
 
     def __init__(
         self,
@@ -103,31 +83,4 @@ class FederatedOutcomes(FederatedPredictor):
         random_state: Any = 0,
         verbose: bool = False,
     ) -> None:
-        self.n_clusters = n_clusters
-        self.participation = participation
-        self.rounds = rounds
-        self.failure_rate = failure_rate
-        self.patience = patience
-        self.coef_scale = coef_scale
-        self.global_concentration = global_concentration
-        self.agent_concentration = agent_concentration
-        self.coef_prior = coef_prior
-        self.effects = effects
-        self.curves = curves
-        self.categories = categories
-        self.missing = missing
-        self.formula = formula
-        self.standardize = standardize
-        self.fit_intercept = fit_intercept
-        self.n_draws = n_draws
-        self.max_clusters = max_clusters
-        self.engine = engine
-        self.limits = limits
-        self.aggregation = aggregation
-        self.fixed_point = fixed_point
-        self.min_cohort = min_cohort
-        self.checkpoint = checkpoint
-        self.checkpoint_every = checkpoint_every
-        self.n_threads = n_threads
-        self.random_state = random_state
-        self.verbose = verbose
+        store(self, locals())

@@ -1,63 +1,62 @@
-"""Parameters that the estimators share, and their checks."""
+"""The constructors' parameters, as `settings.SETTINGS` declares them: checks for scikit-learn, and values."""
 
 from __future__ import annotations
 
 import os
+from dataclasses import fields
 from numbers import Integral, Real
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from fedhlcr.data.frames import MissingName
 from fedhlcr.federation.checks import ReplyLimits
-from fedhlcr.federation.settings import FEWEST_IN_COHORT, AggregationName
-from fedhlcr.model.priors import LEARNABLE
+from fedhlcr.federation.settings import FederationSettings
+from fedhlcr.privacy.differential_privacy import DifferentialPrivacy
+from fedhlcr.settings import LEARNABLE, SETTINGS, DeclaredSetting, settings_of
 
-POSITIVE_INTEGER = Interval(Integral, 1, None, closed="left")
-# A hyperparameter that is given as a number, or learned.
-LEARNED = [Interval(Real, 0, None, closed="neither"), StrOptions({"learn"})]
+# What parameters may be besides the numbers, texts and switches that are declared.
+OTHERS: dict[str, list[Any]] = {
+    "curves": ["array-like"],
+    "categories": ["array-like", dict],
+    "engine": [callable],
+    "limits": [ReplyLimits],
+    "privacy": [DifferentialPrivacy],
+    "checkpoint": [str, os.PathLike],
+}
 
-# Parameters of all estimators.
-SHARED_CONSTRAINTS: dict[str, list[Any]] = {
-    "n_clusters": [POSITIVE_INTEGER, StrOptions({"auto"})],
-    **{name: LEARNED for name in LEARNABLE if name != "noise_scale"},
-    "coef_prior": [StrOptions({"adaptive", "common_mean", "zero_mean"})],
-    "effects": [StrOptions({"auto", "none", "entity", "entity+agent"})],
-    "curves": [StrOptions({"none", "auto"}), "array-like"],
-    "categories": [StrOptions({"auto"}), "array-like", dict],
-    "missing": [StrOptions(set(get_args(MissingName)))],
-    "formula": [str, None],
-    "standardize": ["boolean"],
-    "fit_intercept": ["boolean"],
-    "n_draws": [POSITIVE_INTEGER],
-    "max_clusters": [POSITIVE_INTEGER],
-    "n_threads": [POSITIVE_INTEGER, None],
-    "random_state": ["random_state"],
-    "verbose": ["verbose"],
-}
-# Those of regressors on real numbers.
-PARAMETER_CONSTRAINTS: dict[str, list[Any]] = {
-    **SHARED_CONSTRAINTS,
-    "noise_scale": LEARNED,
-    "noise": [StrOptions({"entity", "common", "student"})],
-    "likelihood": [str],
-}
-# Those of all estimators that see the whole table, and of all that run a federation.
-CENTRAL_CONSTRAINTS: dict[str, list[Any]] = {"n_sweeps": [POSITIVE_INTEGER], "n_chains": [POSITIVE_INTEGER]}
-FEDERATED_CONSTRAINTS: dict[str, list[Any]] = {
-    "participation": [Interval(Real, 0, 1, closed="right")],
-    "rounds": [POSITIVE_INTEGER, None],
-    "failure_rate": [Interval(Real, 0, 1, closed="left")],
-    "patience": [POSITIVE_INTEGER, None],
-    "engine": [StrOptions({"in_process", "ray"}), callable],
-    "limits": [ReplyLimits, None],
-    "aggregation": [StrOptions(set(get_args(AggregationName)))],
-    "fixed_point": ["boolean"],
-    "min_cohort": [Interval(Integral, FEWEST_IN_COHORT, None, closed="left")],
-    "checkpoint": [str, os.PathLike, None],
-    "checkpoint_every": [POSITIVE_INTEGER],
-}
+
+def parameter_constraints(family: str, *, federated: bool) -> dict[str, list[Any]]:
+    """What scikit-learn checks of the estimator of a family of targets: which values each parameter may have."""
+    return {name: _constraint(setting) for name, setting in settings_of(family, federated=federated).items()}
+
+
+def _constraint(setting: DeclaredSetting) -> list[Any]:
+    if setting.name in ("random_state", "verbose"):
+        return [setting.name]
+    allowed = list(OTHERS.get(setting.name, ()))
+    if texts := {*setting.choices, *setting.words}:
+        allowed.append(StrOptions(texts))
+    if setting.kind in (int, float):
+        allowed.append(_interval(setting))
+    elif setting.kind is not None:
+        allowed.append("boolean" if setting.kind is bool else setting.kind)
+    return [*allowed, None] if setting.or_none else allowed
+
+
+def _interval(setting: DeclaredSetting) -> Interval:
+    has_ends = setting.least is not None, setting.most is not None
+    closed = {(True, True): "both", (True, False): "left", (False, True): "right", (False, False): "neither"}[has_ends]
+    least = setting.above if setting.least is None else setting.least
+    most = setting.below if setting.most is None else setting.most
+    return Interval(Integral if setting.kind is int else Real, least, most, closed=closed)
+
+
+def store(estimator: Any, arguments: dict[str, Any]) -> None:
+    """Keep the arguments of a constructor, `locals()`, as attributes of the same names."""
+    for name, value in arguments.items():
+        if name not in ("self", "__class__"):
+            setattr(estimator, name, value)
 
 
 def number_or_none(value: Any) -> Any:
@@ -71,3 +70,13 @@ def number_or_none(value: Any) -> Any:
 def given_hyperparameters(estimator: Any) -> dict[str, float | None]:
     """The hyperparameters of an estimator by name; None if they are learned, or if the estimator does not have them."""
     return {name: number_or_none(getattr(estimator, name, None)) for name in LEARNABLE}
+
+
+def federation_settings(estimator: Any) -> dict[str, Any]:
+    """The settings of an estimator that `FederationSettings` has too; None for those to be learned."""
+    declared = (SETTINGS[own.name] for own in fields(FederationSettings) if own.name in SETTINGS)
+    values = {setting.name: (setting, getattr(estimator, setting.name, None)) for setting in declared}
+    return {
+        name: None if isinstance(value, str) and value in setting.words else value
+        for name, (setting, value) in values.items()
+    }

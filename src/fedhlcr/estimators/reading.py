@@ -14,10 +14,10 @@ from fedhlcr._support.arrays import FloatArray
 from fedhlcr._support.wording import AGENT
 from fedhlcr.data import frames, inputs
 from fedhlcr.data.categories import Categories, class_texts
-from fedhlcr.data.frames import Given, Learned, MissingName, Names, ReadEvents
-from fedhlcr.data.gaps import MissingPolicy
+from fedhlcr.data.frames import ColumnNames, Given, Learned, ReadEvents
 from fedhlcr.data.hierarchy import UNKNOWN, EntityIndex, Hierarchy, has_entity_ids
 from fedhlcr.data.ids import NEW, Ids, read_ids
+from fedhlcr.data.missing_values import MissingPolicy
 from fedhlcr.data.recipe import Recipe
 from fedhlcr.estimators.formulas import FormulaReader
 from fedhlcr.estimators.regressor import HierarchicalEstimator
@@ -26,6 +26,7 @@ from fedhlcr.estimators.score import Counts
 from fedhlcr.exceptions import ArgumentError, DataError, DataWarning, ForgottenIdsWarning, warn_user
 from fedhlcr.kernels import ahead
 from fedhlcr.posterior import Posterior, Profiles
+from fedhlcr.settings import MissingName
 
 # What happens to rows with missing values.
 UNPREDICTED = "get NaN"
@@ -190,12 +191,12 @@ class TableReader(FormulaReader, HierarchicalEstimator):
             return self.recipe_.missing
         return frames.POLICIES[self.missing]
 
-    def _remembered(self, *, target: bool) -> Names:
+    def _remembered(self, *, target: bool) -> ColumnNames:
         """The columns that stand for arguments that were not passed."""
         recipe = self.recipe_
         y = recipe.target if recipe is not None and target else None
         exposure = None if recipe is None else recipe.exposure
-        return Names(y or None, self.agent_column_, self.entity_column_, None, exposure)
+        return ColumnNames(y or None, self.agent_column_, self.entity_column_, None, exposure)
 
     def _warn_of_forgotten_exposure(self, read: ReadEvents) -> None:
         """Warn of counts without exposure, if the model was fitted with a column of exposures."""

@@ -23,7 +23,7 @@ from fedhlcr.data.events import EventStore
 from fedhlcr.data.hierarchy import EntityIndex
 from fedhlcr.data.recipe import Recipe
 from fedhlcr.data.scarcity import FEWEST_ENTITIES, TableShape
-from fedhlcr.data.streaming.sorting import EventSorter
+from fedhlcr.data.streaming.event_sorter import EventSorter
 from fedhlcr.data.streaming.work_folder import WorkFolder
 from fedhlcr.data.table_pieces import PieceSource
 from fedhlcr.estimators.training import RawMatrices, TrainingEvents, evenly_spaced

@@ -50,7 +50,7 @@ class TidyTables:
             with the average event there.
             odds_ratio or rate_ratio, with _lower and _upper : of classes and counts, per unit, as in the summary.
             step, step_ratio, step_ratio_lower, step_ratio_upper : of classes and counts, the ratio for a step of the
-            feature, as in the report and in `cluster_ratios`.
+            feature, as in the report and in `fedhlcr.plot.ratios`.
         """
         return self._table(coef_columns, level, library)
 

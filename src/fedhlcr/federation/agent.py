@@ -79,7 +79,7 @@ class Agent(AgentGroup):
         return contributions[0]
 
     def save(self, path: PathLike) -> None:
-        """Write the private state to a local file, atomically: an interrupted save leaves the old file.
+        """Write the agent state to a local file, atomically: an interrupted save leaves the old file.
 
         Save after `round` and *before* you send its contribution. Otherwise the server may accept labels that the
         agent has lost.

@@ -83,7 +83,7 @@ class ReplyLimits:
         return f"ReplyLimits({', '.join(f'{f.name}={getattr(self, f.name)!r}' for f in shown)})"
 
 
-class Expected(NamedTuple):
+class ExpectedReply(NamedTuple):
     """What a valid contribution to the open round looks like."""
 
     layout: GramLayout
@@ -104,7 +104,7 @@ class Expected(NamedTuple):
     @classmethod
     def under(
         cls, likelihood: AnyLikelihood, law: Law, n_clusters: int, units: FloatArray, usual: float, *, tables: bool
-    ) -> Expected:
+    ) -> ExpectedReply:
         """Contributions under a law, where `usual` is the median number of events of an agent.
 
         `tables` says whether they carry table counts.
@@ -123,7 +123,7 @@ class Expected(NamedTuple):
         )
 
     @classmethod
-    def survey(cls, layout: GramLayout, n_curves: int = 0) -> Expected:
+    def survey(cls, layout: GramLayout, n_curves: int = 0) -> ExpectedReply:
         schema = gram_sums(layout.packed_size)
         return cls(layout, schema, 1, np.zeros(layout.width), has_tables=False, is_survey=True, n_curves=n_curves)
 
@@ -136,7 +136,7 @@ def find_mistyped(contribution: Contribution) -> str | None:
     return None if all(type(number) is int for number in answered) else "run, session or round is not an integer"
 
 
-def find_malformed(contribution: Contribution, expected: Expected) -> str | None:
+def find_malformed(contribution: Contribution, expected: ExpectedReply) -> str | None:
     """Why a contribution cannot be stacked with others, or None: its arrays have other types or shapes."""
     n_clusters = expected.n_clusters
     schema = expected.schema
@@ -159,7 +159,7 @@ def find_malformed(contribution: Contribution, expected: Expected) -> str | None
     return None
 
 
-def find_faults(contributions: Contributions, expected: Expected, limits: ReplyLimits) -> list[str | None]:
+def find_faults(contributions: Contributions, expected: ExpectedReply, limits: ReplyLimits) -> list[str | None]:
     """For each agent why its contribution is impossible, or None."""
     sums = contributions.sums
     verdicts = _Verdicts(contributions)
@@ -198,7 +198,7 @@ def find_faults(contributions: Contributions, expected: Expected, limits: ReplyL
     return verdicts.reasons
 
 
-def _check_columns(sums: AgentSums, expected: Expected, limits: ReplyLimits, verdicts: _Verdicts) -> None:
+def _check_columns(sums: AgentSums, expected: ExpectedReply, limits: ReplyLimits, verdicts: _Verdicts) -> None:
     """Refuse columns that are far larger than in the survey."""
     events = expected.layout.n_events(sums.grams)
     diagonal = expected.layout.diagonal(sums.grams)
@@ -213,7 +213,7 @@ def _check_columns(sums: AgentSums, expected: Expected, limits: ReplyLimits, ver
         verdicts.refuse(bad, "the target exceeds `max_target_square`")
 
 
-def _soundness(sums: AgentSums, expected: Expected, limits: ReplyLimits) -> dict[str, NDArray[np.int64]]:
+def _soundness(sums: AgentSums, expected: ExpectedReply, limits: ReplyLimits) -> dict[str, NDArray[np.int64]]:
     """For each row of each block SOUND or NOT_FINITE, and for a Gram matrix also NOT_POSITIVE."""
     found: dict[str, NDArray[np.int64]] = {}
     for block in expected.schema.blocks:
@@ -250,7 +250,7 @@ class _Verdicts:
             self.refuse(self._sums.by_agent(np.asarray(bad)) > 0, reason)
 
 
-def _check_fixed(contributions: Contributions, expected: Expected, verdicts: _Verdicts) -> None:
+def _check_fixed(contributions: Contributions, expected: ExpectedReply, verdicts: _Verdicts) -> None:
     """Refuse sums that are too large for fixed point."""
     sums = contributions.sums
     reason = "too large for fixed point: {}"
@@ -275,7 +275,7 @@ def _check_survey(contributions: Contributions, verdicts: _Verdicts) -> None:
         verdicts.refuse(~possible, "impossible `quantiles`")
 
 
-def _check_labels(sums: AgentSums, expected: Expected, limits: ReplyLimits, verdicts: _Verdicts) -> None:
+def _check_labels(sums: AgentSums, expected: ExpectedReply, limits: ReplyLimits, verdicts: _Verdicts) -> None:
     verdicts.refuse_rows(sums.entity_counts < 1, "a cluster has events but no entities")
     least, most = (1, sums.entity_counts) if expected.has_tables else (0, 0)
     verdicts.refuse_rows((sums.table_counts < least) | (sums.table_counts > most), "impossible table counts")
@@ -291,7 +291,7 @@ def _check_labels(sums: AgentSums, expected: Expected, limits: ReplyLimits, verd
     verdicts.refuse(n_entities > limits.max_entities, "more entities than `max_entities`")
 
 
-def _check_scalars(sums: AgentSums, n_events: FloatArray, expected: Expected, verdicts: _Verdicts) -> None:
+def _check_scalars(sums: AgentSums, n_events: FloatArray, expected: ExpectedReply, verdicts: _Verdicts) -> None:
     """Refuse scalars that an agent with these entities and events cannot report under the law."""
     known = Known(sums.by_agent(sums.entity_counts), n_events, expected.law)
     for scalar, values in zip(expected.schema.scalars, sums.scalars.T, strict=True):

@@ -37,9 +37,10 @@ from fedhlcr.model.gram import GramLayout, read_units
 from fedhlcr.posterior import AgentMemory, Posterior, Profiles, PublicModel
 from fedhlcr.posterior.predictive import Moments
 from fedhlcr.privacy.disclosure import DisclosureRule
-from fedhlcr.samplers.state import Entities
+from fedhlcr.samplers.state import EntityData
 from fedhlcr.storage import codec
 from fedhlcr.storage.reader import RecordReader
+from fedhlcr.storage.records import from_record, to_record, under
 
 
 class AgentGroup:
@@ -135,12 +136,12 @@ class AgentGroup:
             self.shard.events_in(model.standardization, model.likelihood) if model.likelihood.needs_events else None
         )
         grams = self.shard.grams_in(model.standardization)
-        entities = Entities(model.likelihood, self.index, grams, events=events)
+        entities = EntityData(model.likelihood, self.index, grams, events=events)
         memory = AgentMemory.from_draws(entities, model.draws, Stream(model.seed, ReservedChain.PREDICTION))
         return Posterior(model.likelihood, model.standardization, model.draws, memory)
 
     def to_record(self) -> codec.Record:
-        """The private state, to be kept in a local file."""
+        """The agent state, to be kept in a local file."""
         shard = self.shard
         index = self.index
         record: codec.Record = {
@@ -158,19 +159,19 @@ class AgentGroup:
         if shard.secrets is not None:
             record["secrets"] = shard.secrets
         if shard.kept is not None:
-            record |= {f"kept.{name}": value for name, value in shard.kept.to_record().items()}
-        if shard.private is not None:
-            record |= {f"private.{name}": value for name, value in shard.private.to_record().items()}
+            record |= under("kept.", shard.kept.to_record())
+        if shard.agent_state is not None:
+            record |= under("private.", shard.agent_state.to_record())
         if shard.run is not None and shard.layout is not None and shard.units is not None:
             record |= {
                 "run": shard.run,
                 "session": shard.session,
                 "newest_round": shard.newest_round,
                 "fit_intercept": shard.layout.fit_intercept,
-                **{f"unit_{name}": value for name, value in shard.units.to_record().items()},
+                **under("unit_", shard.units.to_record()),
             }
         if shard.events is not None:
-            record |= {f"events.{name}": value for name, value in shard.events.to_record().items()}
+            record |= under("events.", to_record(shard.events))
         return record
 
     @classmethod
@@ -198,8 +199,9 @@ class AgentGroup:
         )
         if not (kept := reader.part("kept.")).is_empty:
             shard.kept = KeptSums.read(kept, shard.n_features, len(shard))
+        sizes = {"entities": group.index.n_entities, "features": shard.n_features}
         if not (events := reader.part("events.")).is_empty:
-            shard.events = EventStore.read(events, group.index.n_entities, shard.n_features)
+            shard.events = from_record(EventStore, events, sizes)
         # matrices with curves cannot be converted, only built from the events again
         reader.require(shard.events is not None or not layout.curve_groups, "events.start")
         if units is not None:
@@ -208,7 +210,7 @@ class AgentGroup:
             shard.run = reader.value("run", int)
             shard.session = reader.value("session", int, not_negative)
             shard.newest_round = reader.value("newest_round", int, within(NEVER, MOST_ROUNDS))
-            shard.read_private(reader.part("private."))
+            shard.read_agent_state(reader.part("private."))
         return group
 
 

@@ -13,7 +13,7 @@ from fedhlcr.federation.run import SimulationEngine
 from fedhlcr.federation.server import Server
 from fedhlcr.model.gram import Standardization
 from fedhlcr.posterior import AgentMemory, Draws, Posterior, Profiles
-from fedhlcr.samplers.state import Entities, GlobalDraw
+from fedhlcr.samplers.state import EntityData, GlobalDraw
 
 
 class Validation:
@@ -48,7 +48,7 @@ class Validation:
         self._y = y
         self._profiles = profiles
         self._offset = offset
-        self._entities: Entities | None = None
+        self._entities: EntityData | None = None
         self._noted: dict[int, list[GlobalDraw]] = {}
         self._predictions: dict[int, FloatArray] = {}
 
@@ -89,14 +89,14 @@ class Validation:
         posterior = Posterior(entities.likelihood, _units(server), draws, memory)
         return posterior.mean(self._X, self._profiles, self._offset)
 
-    def _prepared(self, server: Server) -> Entities:
+    def _prepared(self, server: Server) -> EntityData:
         """What agents predict from, which is the same in all rounds."""
         if self._entities is None:
             units = _units(server)
             likelihood = server.likelihood
             grams = self._engine.entity_grams(server.run, likelihood.layout, units)
             events = None if self._events is None else likelihood.events_in(self._events, units)
-            self._entities = Entities(likelihood, self._index, grams, events=events)
+            self._entities = EntityData(likelihood, self._index, grams, events=events)
         return self._entities
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from fedhlcr._support.arrays import IndexArray
 from fedhlcr.exceptions import ArgumentTypeError, CodecError, FederationError
 from fedhlcr.federation.block_sums import BlockReply
-from fedhlcr.federation.checks import Expected, ReplyLimits, find_faults, find_malformed, find_mistyped
+from fedhlcr.federation.checks import ExpectedReply, ReplyLimits, find_faults, find_malformed, find_mistyped
 from fedhlcr.federation.claims import Claims
 from fedhlcr.federation.messages import SURVEY_ROUND, VERSION, Broadcast, Contribution, Contributions
 from fedhlcr.federation.registry import UNREGISTERED, Registry
@@ -37,7 +37,7 @@ class Invitation(NamedTuple):
     agents: list[str]
     acknowledged: IndexArray
     leaving: frozenset[str] = frozenset()
-    expected: Expected | None = None
+    expected: ExpectedReply | None = None
 
 
 class OpenRound:
@@ -57,7 +57,7 @@ class OpenRound:
         registry: Registry,
         n_asked: int,
         awaited: IndexArray,
-        expected: Expected,
+        expected: ExpectedReply,
         limits: ReplyLimits,
         claims: Claims | None = None,
     ) -> None:

@@ -6,7 +6,7 @@ A rule opens a round with a law for the agents, takes in their contributions, an
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Literal, Protocol
+from typing import Protocol
 
 import numpy as np
 
@@ -34,8 +34,7 @@ from fedhlcr.samplers.merging import Merger, merge_globals, merge_shift
 from fedhlcr.samplers.state import ServerState
 from fedhlcr.storage import codec
 from fedhlcr.storage.reader import RecordReader
-
-RuleName = Literal["delta", "blend"]
+from fedhlcr.storage.records import under
 
 
 class Rule(Protocol):
@@ -143,7 +142,7 @@ class DeltaRule:
         if self.begins_afresh:
             self.account.clear()
             self.cluster_of = self._several_of
-            self._state = self._given(several)
+            self._state = self._state_with(several)
 
     def absorb(self, agents: IndexArray, sums: AgentSums) -> None:
         self.account.replace(agents, sums)
@@ -153,7 +152,7 @@ class DeltaRule:
         self.account.clear()
         self._exact_since = self._round
         if self._state is not None:
-            self._state = self._given(self._state.globals)
+            self._state = self._state_with(self._state.globals)
 
     def terms(self) -> SumTerms | None:
         if not isinstance(self.account, FixedAccount):
@@ -174,7 +173,7 @@ class DeltaRule:
     def close(self, n_known: int, n_accepted: int) -> ServerState | None:  # noqa: ARG002
         if self.account.is_empty or self._drawn is None:
             return None
-        self._state = self._given(self._drawn)
+        self._state = self._state_with(self._drawn)
         was_exact = self._merger.is_exact(self._likelihood, self._round - 1)
         target = self._merger.look(self._likelihood, self._state)
         if target is not None and target.max() == 0:
@@ -187,15 +186,15 @@ class DeltaRule:
     def _entered(self, stage: Stage) -> ServerState:
         """The state at the beginning of a stage."""
         assert self._state is not None
-        given = self._likelihood.enter(stage, self._state.globals, self._state.sums, self._spec)
-        if given is not self._state.globals:
-            self._state = self._given(given)
+        current = self._likelihood.enter(stage, self._state.globals, self._state.sums, self._spec)
+        if current is not self._state.globals:
+            self._state = self._state_with(current)
         return self._state
 
-    def _shift(self, shift: FloatArray, given: Globals) -> None:
+    def _shift(self, shift: FloatArray, current: Globals) -> None:
         """Move every agent's effects by the shift of its cluster (clusters, n_coef), whether or not it is present."""
         by_original = np.append(shift, np.zeros((1, shift.shape[1])), axis=0)[self.cluster_of]
-        self.account.shift(self._likelihood, self._likelihood.effect_shift(by_original, given))
+        self.account.shift(self._likelihood, self._likelihood.effect_shift(by_original, current))
 
     def finish(self) -> ServerState | None:
         if self._state is None or self._merger.over or self._merger.n_wanted is None:
@@ -211,17 +210,17 @@ class DeltaRule:
             if self._likelihood.has_stages:
                 self._shift(merge_shift(before, merged, target), before)
             self.cluster_of = np.append(target, -1)[self.cluster_of]
-            self._state = self._given(merged)
+            self._state = self._state_with(merged)
         return self._state
 
-    def _given(self, drawn: Globals) -> ServerState:
+    def _state_with(self, drawn: Globals) -> ServerState:
         """The state that follows from account, clusters and globals. A checkpoint need not hold it."""
-        return ServerState.given(self._likelihood, self._round, self.account.total().regroup(self.cluster_of), drawn)
+        return ServerState.of_sums(self._likelihood, self._round, self.account.total().regroup(self.cluster_of), drawn)
 
     def forget(self, agent: int) -> None:
         self.account.remove(agent)
         if self._state is not None:
-            self._state = None if self.account.is_empty else self._given(self._state.globals)
+            self._state = None if self.account.is_empty else self._state_with(self._state.globals)
 
     def grow(self, n_agents: int) -> None:
         self.account.grow(n_agents)
@@ -247,7 +246,7 @@ class DeltaRule:
             "merged_at": merger.merged_at,
             "exact_since": self._exact_since,
             **({} if merger.several is None else {"several_of": self._several_of}),
-            **{f"compared.{name}": value for name, value in compared.items()},
+            **under("compared.", compared),
         }
 
     def restore(self, reader: RecordReader, n_agents: int) -> None:
@@ -266,7 +265,7 @@ class DeltaRule:
         self._merger.idle = reader.value("idle", int, not_negative)
         self._merger.over = reader.value("over", bool)
         self.account.restore(reader, n_agents)
-        self._state = None if drawn is None else self._given(drawn)
+        self._state = None if drawn is None else self._state_with(drawn)
 
     def _restore_comparison(self, reader: RecordReader, kind: type[Globals], n_coef: int) -> None:
         comparison = self._merger.comparison
@@ -306,7 +305,7 @@ class BlendRule:
         self._likelihood = Gaussian(layout)
         self._stream = stream
         self._max_weight = max_weight
-        self._given = self._likelihood.start(spec, n_clusters)
+        self._current = self._likelihood.start(spec, n_clusters)
         self._learning_rate = learning_rate
         self._scaling = participation_scaling
         self.cluster_of = np.arange(n_clusters)
@@ -318,20 +317,20 @@ class BlendRule:
         self._round = round_number
         self._incoming = Ledger(len(self.cluster_of), self._likelihood.sum_schema, self._max_weight)
         self._incoming.grow(self._n_agents)
-        given = self._given
+        current = self._current
         layout = self._likelihood.layout
         data = layout.normal_equations(self._blended.grams)
-        prior = given.coef_scale**-2.0
+        prior = current.coef_scale**-2.0
         rows, columns = np.tril_indices(layout.n_coef)
-        precision = (data.xx / given.noise_scale**2 + np.diag(prior))[:, rows, columns]
-        linear = data.xy / given.noise_scale**2 + given.coef_mean * prior
+        precision = (data.xx / current.noise_scale**2 + np.diag(prior))[:, rows, columns]
+        linear = data.xy / current.noise_scale**2 + current.coef_mean * prior
         return BlendLaw(
             precision,
             linear,
             self._blended.entity_counts,
-            given.noise_scale,
-            given.global_concentration,
-            given.agent_concentration,
+            current.noise_scale,
+            current.global_concentration,
+            current.agent_concentration,
         )
 
     def absorb(self, agents: IndexArray, sums: AgentSums) -> None:
@@ -357,13 +356,13 @@ class BlendRule:
 
     def _drawn_state(self) -> ServerState:
         """A state with coefficients drawn from the blended regressions, and weights from the paper's prior."""
-        alpha = self._given.global_concentration
+        alpha = self._current.global_concentration
         counts = self._blended.entity_counts
         log_weights = np.log((counts + alpha / len(counts)) / (counts.sum() + alpha))
-        given = replace(self._given, log_weights=log_weights)
-        state = ServerState.given(self._likelihood, self._round, self._blended, given)
+        current = replace(self._current, log_weights=log_weights)
+        state = ServerState.of_sums(self._likelihood, self._round, self._blended, current)
         coef = draw_coef(state.regressions, self._stream.generator(self._round, "blend"))
-        return replace(state, globals=replace(given, coef=coef))
+        return replace(state, globals=replace(current, coef=coef))
 
     def forget(self, agent: int) -> None:  # noqa: ARG002
         raise FederationError(

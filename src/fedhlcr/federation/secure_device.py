@@ -16,13 +16,14 @@ from fedhlcr.exceptions import SecureSumError
 from fedhlcr.federation.fixed_sums import Integers
 from fedhlcr.federation.group import AgentGroup
 from fedhlcr.federation.messages import SURVEY_ROUND, Broadcast
-from fedhlcr.privacy.terms import Stage, Terms
+from fedhlcr.privacy.terms import SumStage, Terms
 from fedhlcr.storage import codec
 from fedhlcr.storage.reader import RecordReader
+from fedhlcr.storage.records import under
 
 if TYPE_CHECKING:
     from fedhlcr.privacy.party import Party
-    from fedhlcr.privacy.roster import Identity
+    from fedhlcr.privacy.roster import Signer
 
 # What a device answers that cannot say how its sums differ from what the server has: a new epoch is needed.
 OUT_OF_STEP = b""
@@ -50,7 +51,7 @@ class SecureDevice:
         broadcast: Broadcast,
         asked: tuple[IndexArray, IndexArray],
         terms: Terms,
-        identity: tuple[str, Identity | None],
+        identity: tuple[str, Signer | None],
         leaving: Collection[str] = (),
     ) -> SecureDevice | None:
         """Answer a broadcast, but keep the sums for the messages that follow; None if a new epoch is needed.
@@ -78,7 +79,7 @@ class SecureDevice:
         terms: Terms,
         values: Integers,
         agents: list[str],
-        identity: tuple[str, Identity | None],
+        identity: tuple[str, Signer | None],
         *,
         is_private: bool = False,
     ) -> SecureDevice:
@@ -93,7 +94,7 @@ class SecureDevice:
         return self._party.terms
 
     @property
-    def stage(self) -> Stage:
+    def stage(self) -> SumStage:
         """Which message comes next."""
         return self._party.stage
 
@@ -103,11 +104,11 @@ class SecureDevice:
 
     def to_record(self) -> codec.Record:
         """The state between two messages. It holds secrets: keep it in a private file until the round ends."""
-        party = {f"party.{name}": value for name, value in self._party.to_record().items()}
-        return {"values": self._values, "agents": self.agents, "is_private": self.is_private, **party}
+        own: codec.Record = {"values": self._values, "agents": self.agents, "is_private": self.is_private}
+        return own | under("party.", self._party.to_record())
 
     @classmethod
-    def read(cls, reader: RecordReader, identity: Identity | None = None) -> SecureDevice:
+    def read(cls, reader: RecordReader, identity: Signer | None = None) -> SecureDevice:
         from fedhlcr.privacy.party import Party
 
         party = Party.read(reader.part("party."), identity)

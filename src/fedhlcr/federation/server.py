@@ -26,33 +26,37 @@ from fedhlcr._support.threads import single_threaded_blas
 from fedhlcr.data.ids import canonical_text
 from fedhlcr.data.scarcity import TableShape
 from fedhlcr.exceptions import ArgumentError, FederationError, UnknownAgentError
-from fedhlcr.federation.account import AccountFactory
+from fedhlcr.federation.account import Account, AccountFactory
 from fedhlcr.federation.block_ledger import BlockLedger
 from fedhlcr.federation.block_sums import BlockReply
-from fedhlcr.federation.checks import Expected
+from fedhlcr.federation.checks import ExpectedReply
 from fedhlcr.federation.claims import Claims
 from fedhlcr.federation.cohorts import commit, leaving, running_total
 from fedhlcr.federation.convergence import has_settled, limit_reason, stable_reason
+from fedhlcr.federation.fixed_accounts import FixedLedger, RunningTotal
 from fedhlcr.federation.fixed_sums import Integers, SumTerms, VectorLayout
 from fedhlcr.federation.history import History, RoundRecord
-from fedhlcr.federation.keeping import DrawKeeper
+from fedhlcr.federation.kept_draws import DrawKeeper
 from fedhlcr.federation.laws import Law
 from fedhlcr.federation.ledger import Ledger
-from fedhlcr.federation.making import make_rule
 from fedhlcr.federation.messages import MOST_ROUNDS, NEVER, SURVEY_ROUND, Broadcast
 from fedhlcr.federation.open_round import Invitation, OpenRound, Reply
 from fedhlcr.federation.registry import UNREGISTERED, Registry
-from fedhlcr.federation.rules import DeltaRule, Rule
+from fedhlcr.federation.rules import BlendRule, DeltaRule, Rule
 from fedhlcr.federation.settings import FederationSettings
 from fedhlcr.federation.sums import AgentSums
 from fedhlcr.federation.survey import Units
+from fedhlcr.federation.survey_rounds import SurveyRounds
 from fedhlcr.federation.survey_sums import survey_size
-from fedhlcr.federation.surveying import Surveys
+from fedhlcr.model.likelihood import AnyLikelihood
+from fedhlcr.model.priors import ModelSpec
 from fedhlcr.posterior import Draws, PublicModel
 from fedhlcr.privacy.terms import Terms
 from fedhlcr.samplers.state import GlobalDraw, ServerState
+from fedhlcr.settings import LEARNABLE
 from fedhlcr.storage import codec
 from fedhlcr.storage.reader import checkpoint_reader
+from fedhlcr.storage.records import from_record, to_record
 
 logger = logging.getLogger(__name__)
 
@@ -82,11 +86,11 @@ class Server:
         self._stream = Stream(settings.seed)
         # 63 bits, because records hold signed numbers
         self.run = text_key(settings.run_text) >> 1
-        self._surveys = Surveys(settings)
+        self._surveys = SurveyRounds(settings)
         self._claims = Claims(settings.layout.n_inputs, settings.limits.max_change)
         # agents that the log has reported as scaled down
         self._scaled_down: set[int] = set()
-        # a server that is restarted gets a higher session; nothing else depends on the time
+        # the time numbers the sessions: a server that is started again has a higher one. No result depends on it.
         self.session = time.time_ns()
         self._end = settings.most_rounds
         self._open: OpenRound | None = None
@@ -262,16 +266,16 @@ class Server:
             self._open.bytes_down = bytes_down
             self._open.bytes_up = bytes_up
 
-    def _expected(self, law: Law | None) -> Expected:
+    def _expected(self, law: Law | None) -> ExpectedReply:
         if self.rule is None or self.units is None:
-            expected = Expected.survey(self.settings.layout, len(self.settings.curves))
+            expected = ExpectedReply.survey(self.settings.layout, len(self.settings.curves))
         else:
             assert law is not None
             n_clusters = int(self.rule.cluster_of.max()) + 1
             usual = self._claims.usual_events()
             units = self.units.mean_squares
             tables = self.rule.has_tables
-            expected = Expected.under(self.likelihood, law, n_clusters, units, usual, tables=tables)
+            expected = ExpectedReply.under(self.likelihood, law, n_clusters, units, usual, tables=tables)
         return expected._replace(fixed_point=self.settings.fixed_point)
 
     @single_threaded_blas
@@ -302,7 +306,7 @@ class Server:
         """Take the units of the survey, which decide about curves and so about the model's columns; make the rule."""
         self.units = units
         self.likelihood = self.settings.make_likelihood(units.standardization.curves)
-        self.rule = make_rule(self.settings, units, self.likelihood, self._stream, self._make_account)
+        self.rule = _make_rule(self.settings, units, self.likelihood, self._stream, self._make_account)
         return self.rule
 
     def _restore_claims(self, rule: Rule) -> None:
@@ -456,7 +460,7 @@ class Server:
         """The state from which `from_bytes` continues as if there had been no interruption. Only between rounds."""
         if self._open is not None:
             raise FederationError("a round is open; close it first.")
-        parts: dict[str, codec.Record] = {"registry": self.registry.to_record(), "history": self.history.to_record()}
+        parts: dict[str, codec.Record] = {"registry": to_record(self.registry), "history": self.history.to_record()}
         if self.units is not None and self.rule is not None:
             parts |= {"units": self.units.to_record(), "rule": self.rule.to_record()}
         parts |= {"draws": self._keeper.to_record(), "survey": self._surveys.by_agent.to_record()}
@@ -485,7 +489,7 @@ class Server:
             raise ArgumentError(
                 "the checkpoint was made with other settings; resume with the ones it was started with."
             )
-        server.registry = Registry.read(reader.part("registry."))
+        server.registry = from_record(Registry, reader.part("registry."))
         n_agents = len(server.registry)
         server.history = History.read(reader.part("history."), server.likelihood.globals_type, n_agents)
         if not reader.part("units.").is_empty:
@@ -500,3 +504,40 @@ class Server:
         server.stop_reason = reader.value("stop_reason", str) or None
         server._settled_log_joints = reader.array("settled_log_joints", "f8", (None,), np.isfinite).tolist()
         return server
+
+
+def _make_rule(
+    settings: FederationSettings,
+    units: Units,
+    likelihood: AnyLikelihood,
+    stream: Stream,
+    make_account: AccountFactory | None = None,
+) -> Rule:
+    """The rule that the settings ask for; `make_account` replaces the account of the settings."""
+    spec = ModelSpec.in_units(
+        float(units.standardization.scale[-1]),
+        **{name: getattr(settings, name) for name in LEARNABLE},
+        coef_prior=settings.coef_prior,
+        effects=settings.effects,
+        target_spread=units.target_spread,
+    )
+    n_clusters = settings.start_clusters
+    if settings.rule == "blend":
+        scaling = settings.participation_scaling
+        rate = settings.learning_rate
+        most = settings.max_weight
+        return BlendRule(settings.layout, spec, n_clusters, rate, scaling, stream, most)
+    if make_account is None:
+        account = _account(settings, likelihood)
+    else:
+        account = make_account(n_clusters, likelihood.sum_schema)
+    return DeltaRule(likelihood, spec, n_clusters, settings.merger(spec), stream, account, settings.settling)
+
+
+def _account(settings: FederationSettings, likelihood: AnyLikelihood) -> Account:
+    n_clusters = settings.start_clusters
+    if settings.is_secure:
+        return RunningTotal(n_clusters, likelihood)
+    if settings.fixed_point:
+        return FixedLedger(n_clusters, likelihood)
+    return Ledger(n_clusters, likelihood.sum_schema, settings.max_weight)

@@ -3,43 +3,42 @@
 from __future__ import annotations
 
 import math
-import sys
-from dataclasses import dataclass, field
-from numbers import Real
-from typing import Any, Literal, get_args
+from dataclasses import dataclass, field, fields, replace
 
 from fedhlcr._support.checks import SIZE_LIMIT
 from fedhlcr.exceptions import ArgumentError
 from fedhlcr.federation.checks import ReplyLimits
-from fedhlcr.federation.rules import RuleName
 from fedhlcr.federation.weights import MAX_WEIGHT
 from fedhlcr.model.choice import chosen_likelihood
 from fedhlcr.model.curves import Curves
 from fedhlcr.model.gram import GramLayout, layout_with
 from fedhlcr.model.likelihood import AUTO, GAUSSIAN, AnyLikelihood, likelihood_named
-from fedhlcr.model.priors import LEARNABLE, CoefPriorKind, EffectsName, ModelSpec, NoiseName
+from fedhlcr.model.priors import ModelSpec
 from fedhlcr.privacy.differential_privacy import DifferentialPrivacy
 from fedhlcr.samplers.chain import START_FACTOR
 from fedhlcr.samplers.merging import Merger, MergeSchedule
+from fedhlcr.settings import (
+    LEARNABLE,
+    MIN_COHORT,
+    SETTINGS,
+    AggregationName,
+    CoefPriorKind,
+    EffectsName,
+    NoiseName,
+    RuleName,
+)
 
 # The first round in which clusters may be merged: with all agents in every round the same as in a centralised chain
 # (round 1 is its sweep 0), otherwise after each agent was asked FIRST_LOOK_VISITS times.
 FIRST_ROUND = 1
 FIRST_LOOK = MergeSchedule.first + FIRST_ROUND
 FIRST_LOOK_VISITS = 10
-# Settings that may be None: the value is learned, or there is no limit.
-OPTIONAL = ("n_clusters", "rounds", "patience", *LEARNABLE)
-# The smallest value of a setting that must be above zero.
-TINY = sys.float_info.min
-AggregationName = Literal["plain", "secure"]
-# Fewest devices of a cohort, by default and at all: of the sum of two, each device learns the other's.
-MIN_COHORT = 5
-FEWEST_IN_COHORT = 3
+SEED = replace(SETTINGS["random_state"], name="seed", least=-(2**63), most=2**63 - 1, or_none=False)
 # Visits of each agent, on average, between the end of merging and the first draw that is kept, if there are effects.
 SETTLING_VISITS = 2
 # Visits of each agent after which a run with rounds=None ends even if its log joint is not stable.
 MOST_VISITS = 200
-# The same, and the factor of `patience`, where the private state of agents settles slowly.
+# The same, and the factor of `patience`, where the state of agents settles slowly.
 MOST_SLOW_VISITS = 300
 SLOW_PATIENCE = 3.0
 
@@ -117,32 +116,17 @@ class FederationSettings:
 
     def _check(self) -> None:
         """Check ranges, and convert values to Python's own types, so that equal settings have equal `run_text`."""
-        for name, words in (
-            ("rule", get_args(RuleName)),
-            ("coef_prior", get_args(CoefPriorKind)),
-            ("effects", get_args(EffectsName)),
-            ("noise", get_args(NoiseName)),
-            ("aggregation", get_args(AggregationName)),
-        ):
-            if (word := getattr(self, name)) not in words:
-                raise ArgumentError(f"`{name}` must be one of {', '.join(words)}, but is {word!r}.")
-        for name in ("n_clusters", "max_clusters", "rounds", "patience", "n_draws"):
-            self._coerce(name, int, 1, math.inf, "a whole number of at least 1")
+        for own in fields(self):
+            if own.name in SETTINGS and own.name not in ("limits", "likelihood", "curves", "privacy"):
+                object.__setattr__(self, own.name, SETTINGS[own.name].checked(getattr(self, own.name)))
+        object.__setattr__(self, "seed", SEED.checked(self.seed))
         if self.start_clusters > SIZE_LIMIT:
             raise ArgumentError(
                 f"with these `n_clusters` and `max_clusters` the run would start with {self.start_clusters} clusters, "
                 f"but agents accept at most {SIZE_LIMIT}; pass a smaller number."
             )
-        self._coerce("seed", int, -(2**63), 2**63 - 1, "a whole number of at most 63 bits")
-        for name in ("participation", "learning_rate"):
-            self._coerce(name, float, 1e-6, 1.0, "a number of at least 0.000001 and at most 1")
-        self._coerce("min_cohort", int, FEWEST_IN_COHORT, math.inf, f"a whole number of at least {FEWEST_IN_COHORT}")
-        for name in ("standardize", "participation_scaling", "fixed_point"):
-            object.__setattr__(self, name, bool(getattr(self, name)))
         self._check_aggregation()
         self._check_curves()
-        for name in LEARNABLE:
-            self._coerce(name, float, TINY, sys.float_info.max, "a number above 0")
 
     def _check_aggregation(self) -> None:
         if self.aggregation == "secure":
@@ -169,15 +153,6 @@ class FederationSettings:
                 f"`curves` must be positions of columns, from 0 to {self.layout.n_features - 1}, but is {self.curves}."
             )
         object.__setattr__(self, "curves", tuple(columns))
-
-    def _coerce(self, name: str, kind: type[int | float], least: float, most: float, expected: str) -> None:
-        value: Any = getattr(self, name)
-        if value is None and name in OPTIONAL:
-            return
-        is_number = isinstance(value, Real)
-        if not is_number or not least <= value <= most or kind(value) != value:
-            raise ArgumentError(f"`{name}` must be {expected}, but is {value!r}.")
-        object.__setattr__(self, name, kind(value))
 
     def _check_blend(self) -> None:
         if self.likelihood not in (AUTO, GAUSSIAN):

@@ -20,14 +20,14 @@ from fedhlcr._support.threads import Blocks
 from fedhlcr._support.wording import FEATURE
 from fedhlcr.data.hierarchy import EntityIndex, Hierarchy
 from fedhlcr.exceptions import BroadcastError
+from fedhlcr.federation.agent_state import AgentState
 from fedhlcr.federation.fixed_sums import Integers, VectorLayout
 from fedhlcr.federation.kept_sums import NO_EPOCH, KeptSums
-from fedhlcr.federation.labelling import label_entities
+from fedhlcr.federation.label_draws import label_entities
 from fedhlcr.federation.laws import BlendLaw
 from fedhlcr.federation.matrices import AgentMatrices
 from fedhlcr.federation.messages import MOST_ROUNDS, NEVER, SURVEY_ROUND, Broadcast, Contributions
 from fedhlcr.federation.mods import Mod, with_mods
-from fedhlcr.federation.private_state import PrivateState
 from fedhlcr.federation.sums import PAGE_SIZE, AgentSums, weighted_counts
 from fedhlcr.federation.survey_sums import survey_part
 from fedhlcr.kernels.arguments import AgentAnswers, EntityArrays
@@ -38,7 +38,7 @@ from fedhlcr.model.gram import (
     agent_means,
     entity_grams,
 )
-from fedhlcr.model.likelihood import AnyLikelihood, is_registered, likelihood_named
+from fedhlcr.model.likelihood import AnyLikelihood, read_likelihood
 from fedhlcr.model.schema import GRAMS, Globals, gram_sums
 from fedhlcr.storage.reader import RecordReader
 
@@ -55,7 +55,7 @@ class AgentShard(AgentMatrices):
     pending : (entities,) labels of the last answer, which the server may or may not have received; −1 for none
     accepted_round, pending_round : (agents,) the rounds of these labels
     session, newest_round : of the newest broadcast that was answered
-    private : what the likelihood lets agents keep besides labels, once a broadcast has brought the likelihood
+    agent_state : what the likelihood lets agents keep besides labels, once a broadcast has brought the likelihood
     is_split : whether `split` has handed the arrays over to smaller shards
     mods : functions that contributions pass through before they leave the agents, the outermost first
     secrets : (agents, 2) what agents mix into the keys of their random numbers where sums are private, so that the
@@ -70,7 +70,7 @@ class AgentShard(AgentMatrices):
     session: int = 0
     newest_round: int = NEVER
     is_split: bool = False
-    private: PrivateState | None = None
+    agent_state: AgentState | None = None
     mods: tuple[Mod, ...] = ()
     secrets: KeyArray | None = None
     kept: KeptSums | None = None
@@ -109,21 +109,19 @@ class AgentShard(AgentMatrices):
             rounds = getattr(self, name)
             rounds[:] = reader.array(name, "i8", rounds.shape, within(NEVER, MOST_ROUNDS))
 
-    def read_private(self, reader: RecordReader) -> None:
-        """Set the private state from a record of the same agents, if it has one; the layout must be known."""
+    def read_agent_state(self, reader: RecordReader) -> None:
+        """Set the agent state from a record of the same agents, if it has one; the layout must be known."""
         if reader.is_empty or self.layout is None:
             return
-        name = reader.value("likelihood", str)
-        reader.require(is_registered(name), "likelihood")
-        likelihood = likelihood_named(name, self.layout)
+        likelihood = read_likelihood(reader, self.layout)
         reader.require(self.events is not None or not likelihood.needs_events, "likelihood")
-        self.private = self.start_private(likelihood)
-        self.private.restore(reader)
+        self.agent_state = self.start_agent_state(likelihood)
+        self.agent_state.restore(reader)
 
-    def start_private(self, likelihood: AnyLikelihood) -> PrivateState:
-        """The private state of agents that have not answered yet."""
+    def start_agent_state(self, likelihood: AnyLikelihood) -> AgentState:
+        """The state of agents that have not answered yet."""
         events = self.needed_events().event_start if likelihood.needs_events else None
-        return PrivateState(likelihood, self.agent_start, events)
+        return AgentState(likelihood, self.agent_start, events)
 
     def split(self, size: int = PAGE_SIZE) -> list[AgentShard]:
         """The same agents in shards of `size`. They share this shard's arrays, and only they may change them now."""
@@ -238,7 +236,7 @@ class AgentShard(AgentMatrices):
         drawn = self._entities_of(agents)
         self.pending[drawn] = broadcast.representative[new_labels[drawn]]
         self.pending_round[agents] = broadcast.round
-        if self.private is None:
+        if self.agent_state is None:
             blocks, own_scalars = self._sums(broadcast, agents, new_labels, answers)
         else:
             blocks, own_scalars = self._conclude(broadcast, part, scoring, new_labels, answers)
@@ -255,11 +253,11 @@ class AgentShard(AgentMatrices):
         return self._contributions(broadcast, agents, sums, np.empty((len(agents), 0)))
 
     def _part_of(self, broadcast: Broadcast, agents: IndexArray) -> AgentsPart:
-        """The given agents, as they take part in the round; a likelihood with a private state finds it here."""
+        """The given agents, as they take part in the round; a likelihood with an agent state finds it here."""
         likelihood = broadcast.likelihood
-        if likelihood.has_state and (self.private is None or self.private.likelihood != likelihood):
-            self.private = self.start_private(likelihood)
-        state = {} if self.private is None else self.private.accepted
+        if likelihood.has_state and (self.agent_state is None or self.agent_state.likelihood != likelihood):
+            self.agent_state = self.start_agent_state(likelihood)
+        state = {} if self.agent_state is None else self.agent_state.accepted
         arrays = self._arrays(broadcast.seed, mixed=broadcast.terms is not None)
         part = AgentsPart(arrays, agents, state, broadcast.sweep, Blocks((0, len(agents))))
         if likelihood.has_stages:
@@ -279,8 +277,8 @@ class AgentShard(AgentMatrices):
         """Blocks with a row for each cluster in which an agent has entities, and the likelihood's own scalars."""
         likelihood = broadcast.likelihood
         row_start = _row_start(answers)
-        given = broadcast.law if isinstance(broadcast.law, Globals) else None
-        summands = likelihood.summands(self.grams, given, labels)
+        current = broadcast.law if isinstance(broadcast.law, Globals) else None
+        summands = likelihood.summands(self.grams, current, labels)
         blocks = {block.name: np.empty((row_start[-1], block.size)) for block in likelihood.sum_schema.blocks}
         for name, rows in blocks.items():
             sum_by_cluster(summands.blocks[name], self.agent_start, agents, labels, row_start, answers.entities, rows)
@@ -294,8 +292,8 @@ class AgentShard(AgentMatrices):
     def _conclude(
         self, broadcast: Broadcast, part: AgentsPart, scoring: FloatArray, labels: LabelArray, answers: AgentAnswers
     ) -> tuple[dict[str, FloatArray], FloatArray]:
-        """The same for a likelihood with a private state, which is drawn here and becomes pending."""
-        assert self.private is not None
+        """The same for a likelihood with an agent state, which is drawn here and becomes pending."""
+        assert self.agent_state is not None
         positions, clusters = np.nonzero(answers.entities)
         row_of = np.full(answers.entities.shape, -1, dtype=np.int64)
         row_of[positions, clusters] = np.arange(len(positions))
@@ -306,7 +304,7 @@ class AgentShard(AgentMatrices):
         concluded = broadcast.likelihood.conclude(part, broadcast.law, scoring, labels, rows, len(positions))
         asked = np.zeros(len(self), dtype=bool)
         asked[part.agents] = True
-        self.private.propose(concluded.state, asked)
+        self.agent_state.propose(concluded.state, asked)
         return concluded.blocks, concluded.scalars
 
     def labels_at(self, acknowledged: IndexArray) -> LabelArray:
@@ -367,7 +365,7 @@ class AgentShard(AgentMatrices):
         """Accept the pending labels of agents whose last answer the server received; discard the others'."""
         rounds = self.accepted_round.copy()
         rounds[agents] = acknowledged
-        for kept in (self.private, self.kept):
+        for kept in (self.agent_state, self.kept):
             if kept is not None:
                 kept.settle(rounds == self.pending_round, rounds == NEVER)
         self.accepted[:] = self.labels_at(rounds)

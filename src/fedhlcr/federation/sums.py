@@ -32,6 +32,7 @@ from fedhlcr.model.schema import GRAMS, SumSchema
 from fedhlcr.model.sums import ClusterSums
 from fedhlcr.storage import codec
 from fedhlcr.storage.reader import RecordReader
+from fedhlcr.storage.records import under
 
 PREFIX = "sums_"
 # Agents in one page of the server's ledger and in one shard of a simulation: the answers of a shard fill a page.
@@ -73,7 +74,7 @@ class AgentSums:
     def to_record(self) -> codec.Record:
         counts = {"entity_counts": self.entity_counts, "table_counts": self.table_counts}
         values = {"row_start": self.row_start, "clusters": self.clusters, **counts, **self.blocks}
-        return {f"{PREFIX}{name}": value for name, value in {**values, "scalars": self.scalars}.items()}
+        return under(PREFIX, {**values, "scalars": self.scalars})
 
     @classmethod
     def read(cls, reader: RecordReader, schema: SumSchema, n_clusters: int) -> AgentSums:

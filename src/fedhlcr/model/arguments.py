@@ -62,7 +62,7 @@ class AgentsPart(NamedTuple):
     ----------
     entities : the entities of all agents here
     agents : positions of the agents that take part, ascending
-    state : their private state, by name; see `Likelihood.own_state`
+    state : their state, by name; see `Likelihood.own_state`
     round : number of the sweep, which keys random numbers
     blocks : ranges of positions in `agents` to run on threads; results do not depend on it
     events : the events of all entities, for a likelihood that needs them
@@ -155,31 +155,31 @@ class ProfileData(NamedTuple):
     ----------
     grams : (profiles, packed); 0 for a new entity
     is_known, is_known_agent : (profiles,) whether the entity, and whether its agent, is known
-    private : the private state by name, (profiles, draws, ...); the initial value for what is not known
+    agent_state : the agent state by name, (profiles, draws, ...); the initial value for what is not known
     events : the events of the profiles, for a likelihood that needs them; the state of events is (events, draws)
     """
 
     grams: FloatArray
     is_known: NDArray[np.bool_]
     is_known_agent: NDArray[np.bool_]
-    private: State
+    agent_state: State
     events: EventStore | None = None
 
 
-class KnownEntities(NamedTuple):
+class FittedEntities(NamedTuple):
     """What agents keep of some entities in one draw.
 
     Attributes
     ----------
     grams : (entities, packed)
     labels : (entities,)
-    private : the private state by name, with a row for each entity: its own, or that of its agent
+    agent_state : the agent state by name, a row for each entity, or for its agent
     events : their events, for a likelihood that needs them; the state of events has a row for each of these
     """
 
     grams: FloatArray
     labels: IndexArray
-    private: State
+    agent_state: State
     events: EventStore | None = None
 
 
@@ -192,18 +192,18 @@ class EventPoints(NamedTuple):
     target : of each event
     scale : noise scales of their entities
     mean : of counts, the mean of their entities' fitted events for the exposure of each event; else 0
-    private : the private state of their agents and entities, by name
+    agent_state : the state of their agents and entities, by name
     """
 
     linear: FloatArray
     target: FloatArray
     scale: FloatArray
     mean: FloatArray
-    private: State
+    agent_state: State
 
 
 class Concluded(NamedTuple):
-    """What agents with a private state end a round with: the new state, and their sums."""
+    """What agents with an agent state end a round with: the new state, and their sums."""
 
     state: State
     blocks: dict[str, FloatArray]  # by name, (rows, size)
@@ -211,7 +211,7 @@ class Concluded(NamedTuple):
 
 
 class DrawnLabels(NamedTuple):
-    """What is drawn besides the private state."""
+    """What is drawn besides the agent state."""
 
     labels: LabelArray  # (entities,)
     answers: AgentAnswers

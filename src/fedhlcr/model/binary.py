@@ -42,19 +42,19 @@ class Logistic(Logits):
             )
         return super().events_in(events, units)
 
-    def event_terms(self, events: EventStore, private: State) -> EventTerms:
-        del private
+    def event_terms(self, events: EventStore, agent_state: State) -> EventTerms:
+        del agent_state
         return EventTerms(events.weight, events.weight * (events.y - 0.5), events.offsets, np.zeros(events.n_events))
 
     def mixture(self, draws: MixedGlobals, weights: FloatArray, profiles: ProfileData) -> ProbabilityMixture:
         return ProbabilityMixture(self.own_mixture(draws, weights, profiles))
 
-    def event_log_densities(self, given: MixedGlobals, points: EventPoints) -> FloatArray:
-        del given
+    def event_log_densities(self, current: MixedGlobals, points: EventPoints) -> FloatArray:
+        del current
         return np.asarray(points.target * points.linear - np.logaddexp(0.0, points.linear))
 
-    def draw_targets(self, given: MixedGlobals, points: EventPoints, rng: np.random.Generator) -> FloatArray:
-        del given
+    def draw_targets(self, current: MixedGlobals, points: EventPoints, rng: np.random.Generator) -> FloatArray:
+        del current
         # p > u where the log odds exceed those of u
         uniform = rng.random(len(points.linear))
         with np.errstate(divide="ignore"):

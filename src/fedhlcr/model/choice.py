@@ -7,8 +7,8 @@ from fedhlcr.model.binary import Logistic
 from fedhlcr.model.counts import NegativeBinomial
 from fedhlcr.model.likelihood import AUTO, GAUSSIAN
 from fedhlcr.model.mixed import MixedCommonNoise, MixedEntityNoise
-from fedhlcr.model.priors import EffectsName, NoiseName
 from fedhlcr.model.student import MixedStudentNoise
+from fedhlcr.settings import EffectsName, NoiseName
 
 # What else a user may ask for together with a likelihood of this package; the defaults stand for "as it is".
 EFFECTS_OF = {GAUSSIAN: ("auto", "none")}

@@ -9,8 +9,9 @@ import numpy as np
 
 from fedhlcr._support.arrays import FloatArray
 from fedhlcr._support.special import gammaln, logsumexp
-from fedhlcr.model.priors import CoefPriorKind, Hyperpriors, InverseGamma
+from fedhlcr.model.priors import Hyperpriors, InverseGamma
 from fedhlcr.model.regression import LOG_2PI, CoefPrior
+from fedhlcr.settings import CoefPriorKind
 
 
 def draw_variance(rng: np.random.Generator, prior: InverseGamma, n: float, squares: FloatArray) -> FloatArray:

@@ -120,8 +120,8 @@ class NegativeBinomial(Logits):
             )
         return super().events_in(events, units)
 
-    def event_terms(self, events: EventStore, private: State) -> EventTerms:
-        log_size = np.repeat(private[LOG_SIZE], np.diff(events.event_start), axis=0)
+    def event_terms(self, events: EventStore, agent_state: State) -> EventTerms:
+        log_size = np.repeat(agent_state[LOG_SIZE], np.diff(events.event_start), axis=0)
         return count_terms(events, log_size)
 
     def first_weights(self, events: EventStore, terms: EventTerms) -> FloatArray:
@@ -135,25 +135,25 @@ class NegativeBinomial(Logits):
         psi = np.log(y + ADDED_COUNT) - offset + terms.fixed
         return shape * np.tanh(0.5 * psi) / np.where(psi == 0.0, 1.0, 2.0 * psi) + np.where(psi == 0.0, 0.25 * shape, 0)
 
-    def _draw_own(self, part: AgentsPart, given: MixedGlobals, coef: FloatArray, scalars: FloatArray) -> State:
+    def _draw_own(self, part: AgentsPart, current: MixedGlobals, coef: FloatArray, scalars: FloatArray) -> State:
         """log r of each agent, by Metropolis steps given its coefficients; agents without weights wait."""
-        assert isinstance(given, CountGlobals)
+        assert isinstance(current, CountGlobals)
         agents = part.agents
         old = part.state
         normals, uniforms = (np.empty((len(agents), N_STEPS)) for _ in range(2))
         # entities use this purpose under their own keys
         keyed_steps(part.entities.agent_streams, agents, part.round, FIRST_EVENT, normals, uniforms)
         n_events = self._by_agent(part, part.events.weight if part.events is not None else np.empty(0))
-        length = 2.4 / np.sqrt(given.log_size_spread**-2.0 + INFORMATION * n_events)
+        length = 2.4 / np.sqrt(current.log_size_spread**-2.0 + INFORMATION * n_events)
         log_size = old[LOG_SIZE].copy()
         began = self._began(part)[agents]
-        if given.stage == Stage.PLAIN and part.round < ROUNDS_WITHOUT_SIZES:
+        if current.stage == Stage.PLAIN and part.round < ROUNDS_WITHOUT_SIZES:
             began[:] = False
-        density = self._size_density(part, given, coef, log_size)
+        density = self._size_density(part, current, coef, log_size)
         for step in range(N_STEPS):
             proposal = log_size.copy()
             proposal[agents] = np.clip(log_size[agents] + length * normals[:, step], SMALLEST, LARGEST)
-            proposed = self._size_density(part, given, coef, proposal)
+            proposed = self._size_density(part, current, coef, proposal)
             accepted = began & (np.log(uniforms[:, step]) < proposed - density)
             log_size[agents[accepted]] = proposal[agents[accepted]]
             density = np.where(accepted, proposed, density)
@@ -179,12 +179,12 @@ class NegativeBinomial(Logits):
         return np.bincount(owner, weights=part.state[EVENT_WEIGHTS], minlength=part.n_agents) > 0.0
 
     def _size_density(
-        self, part: AgentsPart, given: CountGlobals, coef: FloatArray, log_size: FloatArray
+        self, part: AgentsPart, current: CountGlobals, coef: FloatArray, log_size: FloatArray
     ) -> FloatArray:
         """(agents asked,) log density of log r and of the agents' events."""
         terms = self._part_terms(part, {**part.state, LOG_SIZE: log_size})
         own = self._by_agent(part, self._event_log_likelihoods(part, terms, coef))
-        apart = (log_size[part.agents] - given.log_size_centre) / given.log_size_spread
+        apart = (log_size[part.agents] - current.log_size_centre) / current.log_size_spread
         return own - 0.5 * apart**2
 
     def _add_sizes(self, log_size: FloatArray, scalars: FloatArray) -> None:
@@ -224,21 +224,21 @@ class NegativeBinomial(Logits):
         assert isinstance(draws, CountGlobals)
         levels = ndtri((np.arange(1, weights.shape[1] + 1) * GOLDEN) % 1.0)
         of_new = np.asarray(draws.log_size_centre) + np.asarray(draws.log_size_spread) * levels
-        log_size = np.where(profiles.is_known_agent[:, None], profiles.private[LOG_SIZE], of_new)
+        log_size = np.where(profiles.is_known_agent[:, None], profiles.agent_state[LOG_SIZE], of_new)
         return CountMixture(self.own_mixture(draws, weights, profiles), log_size)
 
-    def event_log_densities(self, given: MixedGlobals, points: EventPoints) -> FloatArray:
-        del given
-        size = bounded_size(np.exp(points.private[LOG_SIZE]), points.mean)
+    def event_log_densities(self, current: MixedGlobals, points: EventPoints) -> FloatArray:
+        del current
+        size = bounded_size(np.exp(points.agent_state[LOG_SIZE]), points.mean)
         y = points.target
         # log(r + μ)
         total = np.logaddexp(np.log(size), points.linear)
         constant = gammaln(y + size) - gammaln(size) - gammaln(y + 1.0)
         return np.asarray(constant + size * (np.log(size) - total) + y * (points.linear - total))
 
-    def draw_targets(self, given: MixedGlobals, points: EventPoints, rng: np.random.Generator) -> FloatArray:
-        del given
-        size = bounded_size(np.exp(points.private[LOG_SIZE]), points.mean)
+    def draw_targets(self, current: MixedGlobals, points: EventPoints, rng: np.random.Generator) -> FloatArray:
+        del current
+        size = bounded_size(np.exp(points.agent_state[LOG_SIZE]), points.mean)
         # numpy's limit of a Poisson law
         rate = np.minimum(rng.gamma(size) * np.exp(points.linear) / size, LARGEST_MEAN)
         return rng.poisson(rate).astype(np.float64)

@@ -24,7 +24,7 @@ LOG_WEIGHTS = -np.log(SCALES) - np.log((1.0 / SCALES).sum())
 START_SCALE = 0.1
 
 
-class _Sums(NamedTuple):
+class _CurveSums(NamedTuple):
     """What the prior needs of the coefficients (clusters, size): their number, sum, and squares around the mean."""
 
     n: int
@@ -32,7 +32,7 @@ class _Sums(NamedTuple):
     squares: FloatArray  # (size,)
 
     @classmethod
-    def of(cls, coef: FloatArray) -> _Sums:
+    def of(cls, coef: FloatArray) -> _CurveSums:
         total = coef.sum(axis=0)
         return cls(len(coef), total, ((coef - total / max(len(coef), 1)) ** 2).sum(axis=0))
 
@@ -42,7 +42,7 @@ def draw_curve_prior(rng: np.random.Generator, coef: FloatArray, spread: float) 
 
     (s, τ) are drawn with μ integrated out, then μ | s, τ.
     """
-    logs = _log_joint(_Sums.of(coef), spread).ravel()
+    logs = _log_joint(_CurveSums.of(coef), spread).ravel()
     weights = np.cumsum(np.exp(logs - logs.max()))
     choice = min(int(np.searchsorted(weights, rng.random() * weights[-1], side="right")), len(logs) - 1)
     shared = spread * SCALES[choice // len(SCALES)]
@@ -55,10 +55,10 @@ def draw_curve_prior(rng: np.random.Generator, coef: FloatArray, spread: float) 
 
 def log_curve_marginal(coef: FloatArray, spread: float) -> float:
     """log p(w) of one curve's coefficients in the occupied clusters, (clusters, size), with μ, s, τ integrated out."""
-    return float(logsumexp(_log_joint(_Sums.of(coef), spread)))
+    return float(logsumexp(_log_joint(_CurveSums.of(coef), spread)))
 
 
-def _log_joint(sums: _Sums, spread: float) -> FloatArray:
+def _log_joint(sums: _CurveSums, spread: float) -> FloatArray:
     """(s, τ) log p(w, s, τ) on the grid, with μ integrated out."""
     shared, own = np.meshgrid((spread * SCALES) ** 2, (spread * SCALES) ** 2, indexing="ij")
     size = len(sums.total)

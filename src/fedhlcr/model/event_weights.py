@@ -1,7 +1,7 @@
 """What all likelihoods share that give each event a weight: weighted Gram matrices, built from the agents' events.
 
 Given the weights all is as with common noise (`model.mixed`). So agents keep their events, and the weight of each event
-as private state. At the end of a round each weight is drawn given its entity's coefficients, and the sums that leave
+as agent state. At the end of a round each weight is drawn given its entity's coefficients, and the sums that leave
 the agent have the new weights: everything the server draws is conditional on the state that the agents keep.
 """
 
@@ -34,13 +34,13 @@ class EventWeighted(Mixed):
         del draws
         return False
 
-    def kernel_law(self, given: MixedGlobals, round_number: int) -> EffectsLaw:
+    def kernel_law(self, current: MixedGlobals, round_number: int) -> EffectsLaw:
         # ν may belong to events here, and all entities have the same noise
-        return super().kernel_law(given, round_number)._replace(noise_shape=float("inf"))
+        return super().kernel_law(current, round_number)._replace(noise_shape=float("inf"))
 
-    def variance_quantiles(self, given: MixedGlobals, n: int) -> FloatArray:
+    def variance_quantiles(self, current: MixedGlobals, n: int) -> FloatArray:
         del n
-        return np.array([given.noise_scale**2])
+        return np.array([current.noise_scale**2])
 
     def _weighted(self, part: AgentsPart, targets: FloatArray, event_weights: FloatArray) -> AgentsPart:
         """The part with weighted Gram matrices; those of agents that take no part are 0."""
@@ -74,7 +74,7 @@ class EventWeighted(Mixed):
     def _weighted_by_draw(profiles: ProfileData, targets: FloatArray) -> FloatArray:
         """(profiles, draws, packed) weighted matrices; 0 for a new entity. `targets` are (events, draws)."""
         events = profiles.events
-        own_weights = profiles.private[EVENT_WEIGHTS]
+        own_weights = profiles.agent_state[EVENT_WEIGHTS]
         assert events is not None
         out = np.zeros((len(profiles.grams), own_weights.shape[1], profiles.grams.shape[1]))
         weights.weighted_grams_by_draw(events.X, targets, events.event_start, own_weights, out)
@@ -83,7 +83,7 @@ class EventWeighted(Mixed):
     def _coef_drawn(
         self,
         weighted: AgentsPart,
-        given: MixedGlobals,
+        current: MixedGlobals,
         scoring: FloatArray,
         labels: LabelArray,
         rows: IndexArray,
@@ -91,9 +91,9 @@ class EventWeighted(Mixed):
     ) -> EffectState:
         """Draw effects given the old weights; the state holds the coefficients of each entity."""
         old = weighted.state
-        law = self.kernel_law(given, weighted.round)
+        law = self.kernel_law(current, weighted.round)
         coef = np.zeros((len(labels), self.layout.n_coef))
-        state = EffectState(self.variance(old, given), old["agent_effects"].copy(), coef)
+        state = EffectState(self.variance(old, current), old["agent_effects"].copy(), coef)
         self._draw_effects(weighted, scoring, labels, law, state, rows, sums)
         return state
 

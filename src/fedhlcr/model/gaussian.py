@@ -34,20 +34,20 @@ class Gaussian(LinearLikelihood[GaussianGlobals]):
     name: ClassVar[str] = GAUSSIAN
     globals_type = GaussianGlobals
 
-    def score_rows(self, given: GaussianGlobals) -> FloatArray:
+    def score_rows(self, current: GaussianGlobals) -> FloatArray:
         """M·r_k = −RSS(w_k)/(2σ²)."""
-        return self.layout.rss_vectors(given.coef) / (-2.0 * given.noise_scale**2)
+        return self.layout.rss_vectors(current.coef) / (-2.0 * current.noise_scale**2)
 
-    def common_scale(self, given: GaussianGlobals) -> float | None:
+    def common_scale(self, current: GaussianGlobals) -> float | None:
         """σ. A likelihood derived from this one that scores otherwise must return None."""
-        return float(given.noise_scale)
+        return float(current.noise_scale)
 
     def start(self, spec: ModelSpec, n_clusters: int) -> GaussianGlobals:
         scale = spec.target_spread if spec.noise_scale is None else spec.noise_scale
         return self.start_with(spec, n_clusters, noise_scale=scale)
 
-    def regressions(self, blocks: dict[str, FloatArray], given: GaussianGlobals) -> CoefPosterior:
-        return coef_posterior(self.layout.normal_equations(blocks[GRAMS]), given.noise_scale, given.coef_prior)
+    def regressions(self, blocks: dict[str, FloatArray], current: GaussianGlobals) -> CoefPosterior:
+        return coef_posterior(self.layout.normal_equations(blocks[GRAMS]), current.noise_scale, current.coef_prior)
 
     def draw(
         self,
@@ -70,10 +70,10 @@ class Gaussian(LinearLikelihood[GaussianGlobals]):
         """σ, the same for every cluster."""
         return np.repeat(draws.noise_scale, draws.n_clusters).reshape(-1, draws.n_clusters)
 
-    def collapsed_terms(self, grams: FloatArray, given: GaussianGlobals) -> CollapsedTerms:
+    def collapsed_terms(self, grams: FloatArray, current: GaussianGlobals) -> CollapsedTerms:
         block = np.ascontiguousarray(grams[:, self.layout.regression_block])
-        block /= given.noise_scale**2
-        return CollapsedTerms(block, prior_precision(self.layout, given.coef_prior))
+        block /= current.noise_scale**2
+        return CollapsedTerms(block, prior_precision(self.layout, current.coef_prior))
 
     def log_partition_likelihood(
         self, spec: ModelSpec, blocks: dict[str, FloatArray], draws: list[GaussianGlobals], coef: FloatArray

@@ -22,24 +22,24 @@ With E entities, K clusters, and P numbers in a packed augmented Gram matrix (`m
 
     when         who      method                                    result
     at first     server   start(spec, K)                            the first globals, all clusters alike
-                 server   prior_coef(given, K, rng)                 (K, n_coef) coefficients that make clusters differ
-    each round   agents   scoring_matrices(part, given)             (E, P) one matrix S_e for each entity
-                 agents   score_rows(given)                         (K, P) S_e · r_k = log p(entity e | k) + constant
+                 server   prior_coef(current, K, rng)               (K, n_coef) coefficients that make clusters differ
+    each round   agents   scoring_matrices(part, current)           (E, P) one matrix S_e for each entity
+                 agents   score_rows(current)                       (K, P) S_e · r_k = log p(entity e | k) + constant
                           … the sampler draws labels z, with p(z_e = k) ∝ label prior · exp(S_e · r_k) …
-                 agents   summands(grams, given, labels)            what each entity adds to its cluster and agent;
-                 agents   or conclude(part, given, scoring, …)      with a private state: its draw, and the sums
-                 agents   or sweep(part, given, law, …)             in place of all this, if `sweeps_at_once`
+                 agents   summands(grams, current, labels)          what each entity adds to its cluster and agent;
+                 agents   or conclude(part, current, scoring, …)    with an agent state: its draw, and the sums
+                 agents   or sweep(part, current, law, …)           in place of all this, if `sweeps_at_once`
                           … the sampler, or the federation, sums these by cluster: `ClusterSums` …
-                 server   regressions(sums.blocks, given)           posterior of each cluster's coefficients, evidence
+                 server   regressions(sums.blocks, current)         posterior of each cluster's coefficients, evidence
                  server   draw(sums, regressions, current, …)       new globals for the next round
                  server   recentre(sums, drawn, …)                  coefficients again, with all entities' effects
-                 server   enter(stage, given, sums, spec)           globals when effects are switched on
-    merging      server   evidence(blocks, given)                   log evidence of any sets of entities
+                 server   enter(stage, current, sums, spec)         globals when effects are switched on
+    merging      server   evidence(blocks, current)                 log evidence of any sets of entities
     prediction   anyone   noise_scales(draws)                       (draws, K) standard deviations of the noise
                  anyone   mixture(draws, weights, profiles)         the mixture of normals that predicts an event
 
 A centralised fit plays both parts and calls the same methods in the same order. Agents never see other agents' sums,
-and the server never sees an entity. `given` are the current globals; at an agent, those not broadcast are NaN.
+and the server never sees an entity. `current` are the current globals; at an agent, those not broadcast are NaN.
 
 The prior of the labels is not part of a likelihood: the samplers draw α, β and ψ (`samplers.label_prior`), and `draw`
 leaves them as they are. A likelihood whose agents draw more than labels declares `own_state`; `model.mixed` is one.
@@ -73,8 +73,8 @@ from fedhlcr.model.arguments import (
     DrawnLabels,
     EffectShift,
     EventPoints,
+    FittedEntities,
     G,
-    KnownEntities,
     ProfileData,
     Recentred,
     Summands,
@@ -85,6 +85,7 @@ from fedhlcr.model.priors import ModelSpec
 from fedhlcr.model.regression import LOG_2PI, CoefPosterior
 from fedhlcr.model.schema import GRAMS, Block, Stage, State, StateField, SummedScalar, SumSchema, gram_sums
 from fedhlcr.model.sums import ClusterSums
+from fedhlcr.storage.reader import RecordReader
 
 
 class Likelihood(ABC, Generic[G]):
@@ -107,7 +108,7 @@ class Likelihood(ABC, Generic[G]):
     has_heavy_tails: ClassVar[bool] = False
     # whether agents must keep their events
     needs_events: ClassVar[bool] = False
-    # whether the private state needs many sweeps until its start no longer matters
+    # whether the agent state needs many sweeps until its start no longer matters
     settles_slowly: ClassVar[bool] = False
     # whether single events say so little that several clusters are always compared with one
     doubts_clusters: ClassVar[bool] = False
@@ -151,7 +152,7 @@ class Likelihood(ABC, Generic[G]):
         return bool(self.state_fields)
 
     def start_state(self, n_agents: int, n_entities: int, n_events: int = 0) -> State:
-        """The private state of agents that have not answered yet; `n_events` matters only if events are needed."""
+        """The state of agents that have not answered yet; `n_events` matters only if events are needed."""
         return {field.name: field.start(n_agents, n_entities, n_events) for field in self.state_fields}
 
     def events_in(self, events: EventStore, units: Standardization) -> EventStore:
@@ -162,7 +163,7 @@ class Likelihood(ABC, Generic[G]):
         return standard_events(events, units)
 
     def fresh_state(self, state: State) -> State:
-        """The private state of the same agents, as if they had not answered yet."""
+        """The state of the same agents, as if they had not answered yet."""
         return {field.name: np.full_like(state[field.name], field.initial) for field in self.state_fields}
 
     @cached_property
@@ -171,20 +172,20 @@ class Likelihood(ABC, Generic[G]):
         common = gram_sums(self.layout.packed_size, counts_events=self.has_fixed_summands)
         return SumSchema((*common.blocks, *self.own_blocks), (*common.scalars, *self.own_scalars))
 
-    def sums_events(self, given: Any) -> bool:  # noqa: ARG002
+    def sums_events(self, current: Any) -> bool:  # noqa: ARG002
         """Whether the Gram matrices that agents sum under these globals are those of their events as they are.
 
         Then an agent's total over clusters is the same in every round, and the server checks that.
         """
         return self.has_fixed_summands
 
-    def most_weight(self, given: Any) -> Callable[[FloatArray], FloatArray] | None:  # noqa: ARG002
+    def most_weight(self, current: Any) -> Callable[[FloatArray], FloatArray] | None:  # noqa: ARG002
         """(numbers of events of agents) → the most that the weights of these events can sum to; None if unknown."""
         return None
 
     # Called at the agents.
 
-    def scoring_matrices(self, part: AgentsPart, given: G) -> FloatArray:  # noqa: ARG002
+    def scoring_matrices(self, part: AgentsPart, current: G) -> FloatArray:  # noqa: ARG002
         """(entities, packed) the matrices that `score_rows` multiplies; by default the entities' Gram matrices.
 
         Rows of entities whose agents take no part in the round are not used.
@@ -192,27 +193,27 @@ class Likelihood(ABC, Generic[G]):
         return part.entities.grams
 
     @abstractmethod
-    def score_rows(self, given: G) -> FloatArray:
+    def score_rows(self, current: G) -> FloatArray:
         """(clusters, packed) rows r_k with scoring matrix · r_k = log p(entity | cluster k) + constant.
 
         The constant must be the same for all clusters.
         """
 
-    def common_scale(self, given: G) -> float | None:  # noqa: ARG002
+    def common_scale(self, current: G) -> float | None:  # noqa: ARG002
         """s, if scores are −RSS(w_k)/(2s²) of the entities' own Gram matrices; None if they are something else.
 
         Then labels that are certain need no scores: see `samplers.skipping`.
         """
         return None
 
-    def scores_squares(self, given: G) -> bool:
+    def scores_squares(self, current: G) -> bool:
         """Whether score rows are −c·vvᵀ, and scoring matrices positive semi-definite: then rounding errors are known.
 
         Only then can entities be scored in single precision.
         """
-        return self.common_scale(given) is not None
+        return self.common_scale(current) is not None
 
-    def summands(self, grams: FloatArray, given: G, labels: LabelArray) -> Summands:  # noqa: ARG002
+    def summands(self, grams: FloatArray, current: G, labels: LabelArray) -> Summands:  # noqa: ARG002
         """What each entity adds to the sums, given its new label; by default its Gram matrix.
 
         `labels` (entities,) is −1 for entities that take no part in this round; what they add is not used.
@@ -220,9 +221,9 @@ class Likelihood(ABC, Generic[G]):
         return Summands({GRAMS: grams}, {})
 
     def conclude(
-        self, part: AgentsPart, given: G, scoring: FloatArray, labels: LabelArray, rows: IndexArray, n_rows: int
+        self, part: AgentsPart, current: G, scoring: FloatArray, labels: LabelArray, rows: IndexArray, n_rows: int
     ) -> Concluded:
-        """Draw the private state given the new labels, and sum over entities; for likelihoods with a private state.
+        """Draw the agent state given the new labels, and sum over entities; for likelihoods with an agent state.
 
         Parameters
         ----------
@@ -232,12 +233,12 @@ class Likelihood(ABC, Generic[G]):
         """
         raise NotImplementedError
 
-    def sweeps_at_once(self, given: G) -> bool:  # noqa: ARG002
+    def sweeps_at_once(self, current: G) -> bool:  # noqa: ARG002
         """Whether `sweep` may replace `scoring_matrices`, the draw of labels and `conclude` if all agents take part."""
         return False
 
-    def sweep(self, part: AgentsPart, given: G, law: LabelLaw, labels: LabelArray, drawn: DrawnLabels) -> Concluded:
-        """Draw labels and the private state, and sum over entities by cluster, in fewer passes over the entities.
+    def sweep(self, part: AgentsPart, current: G, law: LabelLaw, labels: LabelArray, drawn: DrawnLabels) -> Concluded:
+        """Draw labels and the agent state, and sum over entities by cluster, in fewer passes over the entities.
 
         Parameters
         ----------
@@ -256,14 +257,14 @@ class Likelihood(ABC, Generic[G]):
         """
 
     @abstractmethod
-    def prior_coef(self, given: G, n_clusters: int, rng: np.random.Generator) -> FloatArray:
+    def prior_coef(self, current: G, n_clusters: int, rng: np.random.Generator) -> FloatArray:
         """(clusters, n_coef) coefficients drawn from their prior."""
 
     @abstractmethod
-    def regressions(self, blocks: dict[str, FloatArray], given: G) -> CoefPosterior:
+    def regressions(self, blocks: dict[str, FloatArray], current: G) -> CoefPosterior:
         """Posterior and log evidence of the coefficients of each cluster, given its sums and the globals.
 
-        Row k of each block is cluster k of `given`; there may be fewer rows than clusters.
+        Row k of each block is cluster k of `current`; there may be fewer rows than clusters.
         """
 
     @abstractmethod
@@ -278,9 +279,9 @@ class Likelihood(ABC, Generic[G]):
         spec : which hyperparameters are fixed, and the priors of those that are learned
         """
 
-    def enter(self, stage: Stage, given: G, sums: ClusterSums, spec: ModelSpec) -> G:  # noqa: ARG002
-        """The globals at the beginning of a stage; `given` itself if it is in this stage already."""
-        return given
+    def enter(self, stage: Stage, current: G, sums: ClusterSums, spec: ModelSpec) -> G:  # noqa: ARG002
+        """The globals at the beginning of a stage; `current` itself if it is in this stage already."""
+        return current
 
     def has_clear_effects(self, sums: ClusterSums) -> bool:  # noqa: ARG002
         """Whether entities clearly differ within plain clusters; then one cluster with effects may do as well."""
@@ -290,26 +291,26 @@ class Likelihood(ABC, Generic[G]):
         """A second draw of the coefficients that moves the effects of all entities along; by default none."""
         return Recentred(drawn, None)
 
-    def effect_shift(self, shift: FloatArray, given: G) -> EffectShift:  # noqa: ARG002
-        """What a growth of effects by `shift` (clusters, n_coef) does to sums made under `given`."""
+    def effect_shift(self, shift: FloatArray, current: G) -> EffectShift:  # noqa: ARG002
+        """What a growth of effects by `shift` (clusters, n_coef) does to sums made under `current`."""
         return EffectShift(shift, np.zeros_like(shift))
 
     def shifted(self, blocks: dict[str, FloatArray], shift: EffectShift) -> dict[str, FloatArray]:  # noqa: ARG002
         """Sums after the effects of all their entities have grown; the shift has an entry for each row."""
         return blocks
 
-    def log_joint(self, sums: ClusterSums, regressions: CoefPosterior, given: G) -> float:  # noqa: ARG002
+    def log_joint(self, sums: ClusterSums, regressions: CoefPosterior, current: G) -> float:  # noqa: ARG002
         """log p(y, labels | globals) with coefficients and agent weights integrated out."""
         # empty clusters do not matter: their log evidence is 0
         return float(regressions.log_evidence.sum() + sums.scalars["log_label_prior"])
 
-    def evidence(self, blocks: dict[str, FloatArray], given: G) -> FloatArray:
+    def evidence(self, blocks: dict[str, FloatArray], current: G) -> FloatArray:
         """(rows,) log evidence of sets of entities, by which merging decides.
 
-        A row need not be a cluster of `given`. So a quantity that each cluster has, such as a noise scale, must be
-        integrated out here; of `given`, only what all clusters share may be used.
+        A row need not be a cluster of `current`. So a quantity that each cluster has, such as a noise scale, must be
+        integrated out here; of `current`, only what all clusters share may be used.
         """
-        return self.regressions(blocks, given).log_evidence
+        return self.regressions(blocks, current).log_evidence
 
     # Called for predictions. `draws` are stacked: every quantity has a leading axis of draws.
 
@@ -318,10 +319,10 @@ class Likelihood(ABC, Generic[G]):
         """(draws, clusters) standard deviation of an event around its cluster's regression."""
 
     def entity_matrices(
-        self, grams: FloatArray, given: G, private: State, events: EventStore | None = None
+        self, grams: FloatArray, current: G, agent_state: State, events: EventStore | None = None
     ) -> FloatArray:
-        """Scoring matrices of single entities, each with its row of the private state; by default the Gram matrices."""
-        del given, private, events
+        """Scoring matrices of single entities, each with its row of the agent state; by default the Gram matrices."""
+        del current, agent_state, events
         return grams
 
     def mixture(self, draws: G, weights: FloatArray, profiles: ProfileData) -> Any:  # noqa: ARG002
@@ -349,33 +350,33 @@ class Likelihood(ABC, Generic[G]):
 
     # Called for pointwise log likelihoods.
 
-    def entity_coef(self, given: G, known: KnownEntities, normals: FloatArray) -> FloatArray:  # noqa: ARG002
+    def entity_coef(self, current: G, known: FittedEntities, normals: FloatArray) -> FloatArray:  # noqa: ARG002
         """(entities, n_coef) coefficients of known entities in one draw, given all else; by default the cluster's.
 
         What agents do not keep is drawn from its conditional law, from standard normal numbers (entities, n_coef).
         """
-        return np.asarray(given.coef[known.labels])
+        return np.asarray(current.coef[known.labels])
 
-    def event_log_densities(self, given: G, points: EventPoints) -> FloatArray:  # noqa: ARG002
+    def event_log_densities(self, current: G, points: EventPoints) -> FloatArray:  # noqa: ARG002
         """(events,) log density of each event given its entity's coefficients and noise; by default a normal one."""
         z = (points.target - points.linear) / points.scale
         return np.asarray(-0.5 * (LOG_2PI + z**2) - np.log(points.scale))
 
-    def draw_targets(self, given: G, points: EventPoints, rng: np.random.Generator) -> FloatArray:  # noqa: ARG002
+    def draw_targets(self, current: G, points: EventPoints, rng: np.random.Generator) -> FloatArray:  # noqa: ARG002
         """(events,) new targets from the same laws."""
         return points.linear + points.scale * rng.standard_normal(len(points.linear))
 
     # Optional.
 
-    def entity_noise(self, draws: G, private: State) -> FloatArray | None:  # noqa: ARG002
-        """(draws, entities) noise scales of known entities, from their private state; None if all have the same."""
+    def entity_noise(self, draws: G, agent_state: State) -> FloatArray | None:  # noqa: ARG002
+        """(draws, entities) noise scales of known entities, from their state; None if all have the same."""
         return None
 
     def differences(self, draws: G) -> Differences | None:  # noqa: ARG002
         """How entities of one cluster differ in each of the stacked draws; None if they are equal."""
         return None
 
-    def collapsed_terms(self, grams: FloatArray, given: G) -> CollapsedTerms:  # noqa: ARG002
+    def collapsed_terms(self, grams: FloatArray, current: G) -> CollapsedTerms:  # noqa: ARG002
         """What `sampler="collapsed"` needs, for likelihoods that can integrate their coefficients out."""
         raise ArgumentError(
             f"sampler='collapsed' does not support the likelihood {self.name!r}; use sampler='blocked', or "
@@ -414,6 +415,13 @@ def register(likelihood: L) -> L:
 
 def is_registered(name: str) -> bool:
     return name in _REGISTERED
+
+
+def read_likelihood(reader: RecordReader, layout: GramLayout) -> AnyLikelihood:
+    """Return the likelihood that a record names, for this layout."""
+    name = reader.value("likelihood", str)
+    reader.require(name in _REGISTERED, "likelihood")
+    return _REGISTERED[name](layout)
 
 
 def likelihood_named(name: str, layout: GramLayout) -> AnyLikelihood:

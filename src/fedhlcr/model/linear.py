@@ -53,8 +53,8 @@ class LinearLikelihood(Likelihood[G]):
             **own,
         )
 
-    def prior_coef(self, given: G, n_clusters: int, rng: np.random.Generator) -> FloatArray:
-        return given.coef_mean + given.coef_scale * rng.standard_normal((n_clusters, self.layout.n_coef))
+    def prior_coef(self, current: G, n_clusters: int, rng: np.random.Generator) -> FloatArray:
+        return current.coef_mean + current.coef_scale * rng.standard_normal((n_clusters, self.layout.n_coef))
 
     def with_coef_prior(self, drawn: G, sums: ClusterSums, spec: ModelSpec, rng: np.random.Generator) -> G:
         """Draw (μ, δ) | w unless they are fixed; then draw the coefficients of empty clusters from the new prior.

@@ -28,7 +28,7 @@ from fedhlcr.kernels.effects import EffectState, EffectSums
 from fedhlcr.kernels.grams import add_chosen
 from fedhlcr.kernels.logits import EventTerms
 from fedhlcr.kernels.profiles import OwnMixture
-from fedhlcr.model.arguments import AgentsPart, Concluded, KnownEntities, ProfileData
+from fedhlcr.model.arguments import AgentsPart, Concluded, FittedEntities, ProfileData
 from fedhlcr.model.differences import Differences
 from fedhlcr.model.event_weights import EVENT_WEIGHTS, EventWeighted
 from fedhlcr.model.mixed_globals import EFFECTS, EVIDENCE, MixedGlobals, positive_or_infinite
@@ -111,8 +111,8 @@ class Logits(EventWeighted):
         return (*super().own_state, weight)
 
     @abstractmethod
-    def event_terms(self, events: EventStore, private: State) -> EventTerms:
-        """b, κ, d and c of events; `private` has a row for each entity, and may have an axis of draws behind it."""
+    def event_terms(self, events: EventStore, agent_state: State) -> EventTerms:
+        """b, κ, d and c of events; `agent_state` has a row for each entity, and may have an axis of draws behind it."""
 
     def first_weights(self, events: EventStore, terms: EventTerms) -> FloatArray:
         """Weights of events that have not been drawn yet: their means at log odds of 0."""
@@ -135,18 +135,18 @@ class Logits(EventWeighted):
 
     # At the agents.
 
-    def score_rows(self, given: MixedGlobals) -> FloatArray:
+    def score_rows(self, current: MixedGlobals) -> FloatArray:
         """In plain clusters the scoring matrices are log likelihoods already."""
-        return np.eye(given.n_clusters) if given.is_plain else super().score_rows(given)
+        return np.eye(current.n_clusters) if current.is_plain else super().score_rows(current)
 
-    def scoring_matrices(self, part: AgentsPart, given: MixedGlobals) -> FloatArray:
+    def scoring_matrices(self, part: AgentsPart, current: MixedGlobals) -> FloatArray:
         """In plain clusters (entities, clusters) log likelihoods; otherwise effective matrices given the weights."""
         terms = self._part_terms(part, part.state)
-        if given.is_plain:
-            out = np.zeros((len(part.entities.grams), given.n_clusters))
-            self._write_log_likelihoods(part, terms, given.coef, out)
+        if current.is_plain:
+            out = np.zeros((len(part.entities.grams), current.n_clusters))
+            self._write_log_likelihoods(part, terms, current.coef, out)
             return out
-        return super().scoring_matrices(self._with_weights(part, terms, part.state[EVENT_WEIGHTS]), given)
+        return super().scoring_matrices(self._with_weights(part, terms, part.state[EVENT_WEIGHTS]), current)
 
     def _write_log_likelihoods(self, part: AgentsPart, terms: EventTerms, coef: FloatArray, out: FloatArray) -> None:
         events = part.events
@@ -161,19 +161,19 @@ class Logits(EventWeighted):
         part.run(run)
 
     def entity_matrices(
-        self, grams: FloatArray, given: MixedGlobals, private: State, events: EventStore | None = None
+        self, grams: FloatArray, current: MixedGlobals, agent_state: State, events: EventStore | None = None
     ) -> FloatArray:
         assert events is not None
-        terms = self.event_terms(events, private)
+        terms = self.event_terms(events, agent_state)
         everyone = np.arange(len(grams))
-        if given.is_plain:
-            out = np.zeros((len(grams), given.n_clusters))
-            arrays = events.X, terms, events.event_start, everyone, 0, len(everyone), given.coef.copy()
+        if current.is_plain:
+            out = np.zeros((len(grams), current.n_clusters))
+            arrays = events.X, terms, events.event_start, everyone, 0, len(everyone), current.coef.copy()
             logits.write_log_likelihoods(*arrays, self.layout.first_regressor, out)
             return out
-        kept = self._known_weights(events, terms, private[EVENT_WEIGHTS])
+        kept = self._known_weights(events, terms, agent_state[EVENT_WEIGHTS])
         weighted = self._weighted_entities(grams, events, terms.kappa / kept - terms.fixed, kept)
-        return super().entity_matrices(weighted, given, private)
+        return super().entity_matrices(weighted, current, agent_state)
 
     def _with_weights(self, part: AgentsPart, terms: EventTerms, event_weights: FloatArray) -> AgentsPart:
         assert part.events is not None
@@ -183,7 +183,7 @@ class Logits(EventWeighted):
     def conclude(
         self,
         part: AgentsPart,
-        given: MixedGlobals,
+        current: MixedGlobals,
         scoring: FloatArray,
         labels: LabelArray,
         rows: IndexArray,
@@ -191,49 +191,49 @@ class Logits(EventWeighted):
     ) -> Concluded:
         """Draw effects given the old weights, then the weights given the coefficients of each entity."""
         sums = self._empty_sums(n_rows, len(part.agents))
-        law = self.kernel_law(given, part.round)
-        if given.is_plain:
+        law = self.kernel_law(current, part.round)
+        if current.is_plain:
             # a run that goes back to plain clusters forgets effects
             fresh = self.fresh_state(part.state)
             state = {**part.state, "variance": fresh["variance"], "agent_effects": fresh["agent_effects"]}
-            coef = given.coef[np.maximum(labels, 0)]
+            coef = current.coef[np.maximum(labels, 0)]
         else:
             weighted = self._with_weights(part, self._part_terms(part, part.state), part.state[EVENT_WEIGHTS])
-            drawn = self._coef_drawn(weighted, given, scoring, labels, rows, sums)
+            drawn = self._coef_drawn(weighted, current, scoring, labels, rows, sums)
             if not law.given_effects:
-                self._add_scale_scores(weighted, drawn, given, labels, sums.scalars)
-            state = {**part.state, **self.new_state(drawn, given)}
+                self._add_scale_scores(weighted, drawn, current, labels, sums.scalars)
+            state = {**part.state, **self.new_state(drawn, current)}
             coef = drawn.coef
-        state |= self._draw_own(part, given, coef, sums.scalars)
+        state |= self._draw_own(part, current, coef, sums.scalars)
         terms = self._part_terms(part, state)
         state[EVENT_WEIGHTS] = self._draw_weights(part, terms, coef, sums.scalars)
-        self._add_counts(part, given, sums.scalars)
-        if given.stage == Stage.PLAIN:
+        self._add_counts(part, current, sums.scalars)
+        if current.stage == Stage.PLAIN:
             weighted = self._with_weights(part, terms, state[EVENT_WEIGHTS])
             self._add_evidence(weighted, labels, law, sums.scalars)
             add_chosen(weighted.entities.grams, part.chosen, rows, sums.data)
-        elif given.is_plain or law.given_effects:
+        elif current.is_plain or law.given_effects:
             # those of the kernel have the old weights
-            steps = np.empty((0, 0)) if given.is_plain else coef - given.coef[labels]
+            steps = np.empty((0, 0)) if current.is_plain else coef - current.coef[labels]
             self._sum_data(part, terms, state[EVENT_WEIGHTS], steps, rows, sums.data)
-        if given.stage == Stage.WEIGHING:
-            self._weigh(part._replace(state=state), given, terms, labels, sums)
+        if current.stage == Stage.WEIGHING:
+            self._weigh(part._replace(state=state), current, terms, labels, sums)
         return Concluded(state, {GRAMS: sums.data, EFFECTS: sums.effects}, sums.scalars)
 
     def _add_scale_scores(
-        self, weighted: AgentsPart, drawn: EffectState, given: MixedGlobals, labels: LabelArray, scalars: FloatArray
+        self, weighted: AgentsPart, drawn: EffectState, current: MixedGlobals, labels: LabelArray, scalars: FloatArray
     ) -> None:
         """Where the plain stage has score tests: the score and the information of a common factor of all effects."""
-        effects = drawn.coef - given.coef[labels] - drawn.agent_effects[weighted.owner]
+        effects = drawn.coef - current.coef[labels] - drawn.agent_effects[weighted.owner]
         scores = np.zeros((len(scalars), 2, self.layout.n_coef))
         entities = weighted.entities.grams, weighted.entities.agent_start, weighted.agents
         evidence.add_scale_scores(*entities, drawn.coef, effects, self.layout.first_regressor, scores)
         first = self._first_evidence
         scalars[:, first : first + scores[0].size] = scores.reshape(len(scalars), -1)
 
-    def _draw_own(self, part: AgentsPart, given: MixedGlobals, coef: FloatArray, scalars: FloatArray) -> State:
+    def _draw_own(self, part: AgentsPart, current: MixedGlobals, coef: FloatArray, scalars: FloatArray) -> State:
         """What a family lets agents draw besides effects and weights: nothing by default."""
-        del part, given, coef, scalars
+        del part, current, coef, scalars
         return {}
 
     def _sum_data(
@@ -299,15 +299,15 @@ class Logits(EventWeighted):
         return out
 
     def _weigh(
-        self, part: AgentsPart, given: MixedGlobals, terms: EventTerms, labels: LabelArray, sums: EffectSums
+        self, part: AgentsPart, current: MixedGlobals, terms: EventTerms, labels: LabelArray, sums: EffectSums
     ) -> None:
         """Add the log density of each agent's entities, with their labels and effects integrated out."""
         events = part.events
         chosen = part.chosen
         bounds = part.entity_blocks
-        law = self.kernel_law(given, part.round)
+        law = self.kernel_law(current, part.round)
         assert events is not None
-        densities = np.zeros((len(labels), given.n_clusters))
+        densities = np.zeros((len(labels), current.n_clusters))
         steps = part.state["agent_effects"]
         owner = part.owner
         points = spread_normals(N_POINTS, len(law.columns))
@@ -318,8 +318,8 @@ class Logits(EventWeighted):
 
         part.run(integrate)
         out = np.zeros(len(labels))
-        rows = np.eye(given.n_clusters)
-        prior = given.prior_weights()
+        rows = np.eye(current.n_clusters)
+        prior = current.prior_weights()
 
         def average(block: int) -> None:
             asked = part.agents, *part.blocks.range(block)
@@ -376,11 +376,11 @@ class Logits(EventWeighted):
         del sums, spec, rng
         return drawn
 
-    def log_joint(self, sums: ClusterSums, regressions: CoefPosterior, given: MixedGlobals) -> float:
+    def log_joint(self, sums: ClusterSums, regressions: CoefPosterior, current: MixedGlobals) -> float:
         """The log density of targets, effects and labels given the globals, without weights."""
         del regressions
         total = sums.scalars[LOG_LIKELIHOOD] + sums.scalars["log_label_prior"]
-        return float(total if given.is_plain else total + self._log_effects(sums, given))
+        return float(total if current.is_plain else total + self._log_effects(sums, current))
 
     def _first_quantities(self, spec: ModelSpec) -> dict[str, Any]:
         return {**super()._first_quantities(spec), "noise_scale": 1.0, "noise_unit": 1.0}
@@ -395,18 +395,18 @@ class Logits(EventWeighted):
             # nobody has effects, and nothing depends on the matrices
             return common
         assert profiles.events is not None
-        terms = self.event_terms(profiles.events, profiles.private)
-        kept = self._known_weights(profiles.events, terms, profiles.private[EVENT_WEIGHTS])
+        terms = self.event_terms(profiles.events, profiles.agent_state)
+        kept = self._known_weights(profiles.events, terms, profiles.agent_state[EVENT_WEIGHTS])
         kappa, fixed = (of if of.ndim == 2 else of[:, None] for of in (terms.kappa, terms.fixed))
-        private = {**profiles.private, EVENT_WEIGHTS: kept}
-        grams = self._weighted_by_draw(profiles._replace(private=private), kappa / kept - fixed)
+        agent_state = {**profiles.agent_state, EVENT_WEIGHTS: kept}
+        grams = self._weighted_by_draw(profiles._replace(agent_state=agent_state), kappa / kept - fixed)
         return common._replace(grams=grams)
 
-    def data_matrices(self, known: KnownEntities) -> FloatArray:
+    def data_matrices(self, known: FittedEntities) -> FloatArray:
         events = known.events
         assert events is not None
-        terms = self.event_terms(events, known.private)
-        kept = self._known_weights(events, terms, known.private[EVENT_WEIGHTS])
+        terms = self.event_terms(events, known.agent_state)
+        kept = self._known_weights(events, terms, known.agent_state[EVENT_WEIGHTS])
         return self._weighted_entities(known.grams, events, terms.kappa / kept - terms.fixed, kept)
 
     def differences(self, draws: MixedGlobals) -> Differences:

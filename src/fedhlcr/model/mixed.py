@@ -8,11 +8,11 @@ D = 0, τ = 0 and ν = ∞ is the paper's model; one cluster is the nested mixed
 
 A run has stages (`schema.Stage`). In the first, all is as in `model.gaussian`. When effects are switched on, the sums
 hold effective Gram matrices, with b integrated out, by which clusters are still merged. While several clusters are
-compared with one (`samplers.comparing`), agents also add up log densities, and effects may be off again for a while.
-When all this is over, the sums hold the Gram matrices of (x, y − xᵀ(a + b)) given the effects drawn, and Σ (1, b)(1,
-b)ᵀ. From these the server draws w twice: given b, and given β = w + b, which moves every entity's b by the change of w
-(`recentre`). So sums of absent agents stay a valid part of the chain's state: the account applies the same shift to
-them.
+compared with one (`samplers.cluster_comparison`), agents also add up log densities, and effects may be off again for a
+while. When all this is over, the sums hold the Gram matrices of (x, y − xᵀ(a + b)) given the effects drawn, and
+Σ (1, b)(1, b)ᵀ. From these the server draws w twice: given b, and given β = w + b, which moves every entity's b by the
+change of w (`recentre`). So sums of absent agents stay a valid part of the chain's state: the account applies the same
+shift to them.
 
 The two halves of a round are `model.mixed_agents` and `model.mixed_server`; this module adds predictions, and the
 likelihoods that users choose.
@@ -27,7 +27,7 @@ import numpy as np
 from fedhlcr._support.arrays import FloatArray, IndexArray
 from fedhlcr.kernels.profiles import DRAWS_AT_ONCE, OwnMixture
 from fedhlcr.model import covariance
-from fedhlcr.model.arguments import KnownEntities, ProfileData
+from fedhlcr.model.arguments import FittedEntities, ProfileData
 from fedhlcr.model.differences import Differences
 from fedhlcr.model.likelihood import register
 from fedhlcr.model.mixed_globals import MixedGlobals
@@ -54,7 +54,7 @@ class Mixed(MixedServer):
     def own_mixture(self, draws: MixedGlobals, weights: FloatArray, profiles: ProfileData) -> OwnMixture:
         """Coefficients that each profile has of its own; see `kernels.profiles`."""
         columns, roots = self._effect_roots(draws)
-        known = self.known_variances(draws, profiles.private["variance"])
+        known = self.known_variances(draws, profiles.agent_state["variance"])
         variance = np.where(profiles.is_known[:, None], known, self.new_variances(draws))
         return OwnMixture(
             weights / len(draws.coef),
@@ -62,25 +62,25 @@ class Mixed(MixedServer):
             profiles.grams[:, None],
             variance,
             variance,
-            profiles.private["agent_effects"],
+            profiles.agent_state["agent_effects"],
             roots,
             (~profiles.is_known_agent).astype(np.int64),
             columns + self.layout.first_regressor,
             self.layout.first_regressor,
         )
 
-    def entity_coef(self, given: MixedGlobals, known: KnownEntities, normals: FloatArray) -> FloatArray:
+    def entity_coef(self, current: MixedGlobals, known: FittedEntities, normals: FloatArray) -> FloatArray:
         """w + a + b with b drawn given everything else: Λ(B⁻¹Λᵀ(g − G(w + a)) + L⁻ᵀε), in the notation of `kernels`."""
-        base = given.coef[known.labels]
-        if given.is_plain:
+        base = current.coef[known.labels]
+        if current.is_plain:
             return np.asarray(base)
-        base = base + known.private["agent_effects"]
-        columns = given.effect_columns
-        root = given.effect_root
+        base = base + known.agent_state["agent_effects"]
+        columns = current.effect_columns
+        root = current.effect_root
         if not len(columns):
             return np.asarray(base)
         normal = self.layout.normal_equations(self.data_matrices(known))
-        precision = 1.0 / self.variance(known.private, given)
+        precision = 1.0 / self.variance(known.agent_state, current)
         gap = normal.xy - np.einsum("efg,eg->ef", normal.xx, base)
         own = normal.xx[:, columns[:, None], columns] * precision[:, None, None]
         lower = np.linalg.cholesky(np.eye(len(columns)) + root.T @ own @ root)
@@ -89,7 +89,7 @@ class Mixed(MixedServer):
         base[:, columns] += drawn @ root.T
         return np.asarray(base)
 
-    def data_matrices(self, known: KnownEntities) -> FloatArray:
+    def data_matrices(self, known: FittedEntities) -> FloatArray:
         """(entities, packed) the Gram matrices of which effects are drawn; those of weighted events differ."""
         return known.grams
 
@@ -109,8 +109,8 @@ class Mixed(MixedServer):
         unit, typical = (np.asarray(of) ** 2 for of in (draws.noise_unit, draws.noise_scale))
         return np.where(kept > 0.0, kept * unit, typical)
 
-    def entity_noise(self, draws: MixedGlobals, private: State) -> FloatArray:
-        return np.sqrt(self.known_variances(draws, private["variance"].T).T)
+    def entity_noise(self, draws: MixedGlobals, agent_state: State) -> FloatArray:
+        return np.sqrt(self.known_variances(draws, agent_state["variance"].T).T)
 
     def differences(self, draws: MixedGlobals) -> Differences:
         agents = np.eye(draws.coef.shape[2]) * draws.agent_effect_scale[:, None, :] ** 2

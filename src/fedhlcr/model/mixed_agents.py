@@ -80,11 +80,11 @@ class MixedAgents(LinearLikelihood[MixedGlobals]):
             StateField("agent_effects", Level.AGENT, size=self.layout.n_coef, initial=0.0, possible=finite),
         )
 
-    def sums_events(self, given: Any) -> bool:
+    def sums_events(self, current: Any) -> bool:
         """In plain clusters, unless the target is not in the units of the linear part."""
-        return bool(given.is_plain) and self.linear_spread is None
+        return bool(current.is_plain) and self.linear_spread is None
 
-    def most_weight(self, given: Any) -> Callable[[FloatArray], FloatArray] | None:
+    def most_weight(self, current: Any) -> Callable[[FloatArray], FloatArray] | None:
         """The precision of an entity of n events is a Gamma((ν + n)/2) draw over at least νs²/2.
 
         The matrices have it over 1/noise_unit². SLACK allows for the tails of the draw, and for a law that has moved
@@ -92,36 +92,36 @@ class MixedAgents(LinearLikelihood[MixedGlobals]):
         """
         if self.linear_spread is not None:
             return None
-        unit = SLACK * (given.noise_unit / given.noise_scale) ** 2
-        return lambda n_events: unit * n_events * (1.0 + (n_events + 1.0) / given.noise_shape)
+        unit = SLACK * (current.noise_unit / current.noise_scale) ** 2
+        return lambda n_events: unit * n_events * (1.0 + (n_events + 1.0) / current.noise_shape)
 
-    def score_rows(self, given: MixedGlobals) -> FloatArray:
+    def score_rows(self, current: MixedGlobals) -> FloatArray:
         """M·r_k = −RSS(w_k)/(2σ²); effective matrices are divided by the noise variance already."""
-        scale = given.noise_scale if given.is_plain else 1.0
-        return self.layout.rss_vectors(given.coef) / (-2.0 * scale**2)
+        scale = current.noise_scale if current.is_plain else 1.0
+        return self.layout.rss_vectors(current.coef) / (-2.0 * scale**2)
 
-    def common_scale(self, given: MixedGlobals) -> float | None:
+    def common_scale(self, current: MixedGlobals) -> float | None:
         """In plain clusters, unless scores come from events."""
-        return float(given.noise_scale) if self.sums_events(given) else None
+        return float(current.noise_scale) if self.sums_events(current) else None
 
-    def scores_squares(self, given: MixedGlobals) -> bool:
+    def scores_squares(self, current: MixedGlobals) -> bool:
         """Always, unless scores come from events: effective matrices are scored as the others are."""
-        return not given.is_plain or self.sums_events(given)
+        return not current.is_plain or self.sums_events(current)
 
-    def scoring_matrices(self, part: AgentsPart, given: MixedGlobals) -> FloatArray:
+    def scoring_matrices(self, part: AgentsPart, current: MixedGlobals) -> FloatArray:
         """Effective matrices around the agents' effects."""
         grams = part.entities.grams
-        if given.is_plain:
+        if current.is_plain:
             return grams
         out = np.empty_like(grams)
-        self._write_effective(part, given, self.variance(part.state, given), out, _NO_LOGS)
+        self._write_effective(part, current, self.variance(part.state, current), out, _NO_LOGS)
         return out
 
     def _write_effective(
-        self, part: AgentsPart, given: MixedGlobals, variance: FloatArray, out: FloatArray, log_dets: FloatArray
+        self, part: AgentsPart, current: MixedGlobals, variance: FloatArray, out: FloatArray, log_dets: FloatArray
     ) -> None:
         grams = part.entities.grams
-        law = self.kernel_law(given, 0)
+        law = self.kernel_law(current, 0)
         chosen = part.chosen
         bounds = part.entity_blocks
         owner = part.owner
@@ -137,54 +137,54 @@ class MixedAgents(LinearLikelihood[MixedGlobals]):
         part.run(run)
 
     def entity_matrices(
-        self, grams: FloatArray, given: MixedGlobals, private: State, events: EventStore | None = None
+        self, grams: FloatArray, current: MixedGlobals, agent_state: State, events: EventStore | None = None
     ) -> FloatArray:
-        """The same for single entities, each with a row of the private state."""
+        """The same for single entities, each with a row of the agent state."""
         del events
-        if given.is_plain:
+        if current.is_plain:
             return grams
-        law = self.kernel_law(given, 0)
+        law = self.kernel_law(current, 0)
         out = np.empty_like(grams)
         rows = np.arange(len(grams))
-        steps = private["agent_effects"]
-        effective.effective_grams(grams, self.variance(private, given), rows, 0, len(rows), law, out, _NO_LOGS)
+        steps = agent_state["agent_effects"]
+        effective.effective_grams(grams, self.variance(agent_state, current), rows, 0, len(rows), law, out, _NO_LOGS)
         if steps.any():
             effective.move_targets(out, rows, rows, steps, law.first)
         return out
 
-    def variance(self, state: State, given: MixedGlobals) -> FloatArray:
+    def variance(self, state: State, current: MixedGlobals) -> FloatArray:
         """(entities,) the noise variances; s² for those that have not been drawn."""
         kept = state["variance"]
-        return np.where(kept > 0.0, kept * given.noise_unit**2, given.noise_scale**2)
+        return np.where(kept > 0.0, kept * current.noise_unit**2, current.noise_scale**2)
 
-    def kernel_law(self, given: MixedGlobals, round_number: int) -> EffectsLaw:
+    def kernel_law(self, current: MixedGlobals, round_number: int) -> EffectsLaw:
         """What is given, as the kernels take it. The last one is kept: the pages of a sweep have the same globals."""
         kept, law = self._kept_law
-        if kept is not given:
-            law = self._make_law(given)
-            self._kept_law = given, law
+        if kept is not current:
+            law = self._make_law(current)
+            self._kept_law = current, law
         return law._replace(round=round_number)
 
-    def _make_law(self, given: MixedGlobals) -> EffectsLaw:
+    def _make_law(self, current: MixedGlobals) -> EffectsLaw:
         # kernels are compiled for arrays that may be written to; those of a message may not
         return EffectsLaw(
-            given.coef.copy(),
-            given.effect_root.copy(),
-            given.effect_columns + self.layout.first_regressor,
-            given.agent_effect_scale.copy(),
-            float(given.noise_scale),
-            float(given.noise_shape),
-            float(given.noise_unit),
+            current.coef.copy(),
+            current.effect_root.copy(),
+            current.effect_columns + self.layout.first_regressor,
+            current.agent_effect_scale.copy(),
+            float(current.noise_scale),
+            float(current.noise_shape),
+            float(current.noise_unit),
             self.layout.first_regressor,
             self.layout.n_linear,
-            given.stage == Stage.EXACT,
+            current.stage == Stage.EXACT,
             0,
         )
 
     def conclude(
         self,
         part: AgentsPart,
-        given: MixedGlobals,
+        current: MixedGlobals,
         scoring: FloatArray,
         labels: LabelArray,
         rows: IndexArray,
@@ -192,39 +192,39 @@ class MixedAgents(LinearLikelihood[MixedGlobals]):
     ) -> Concluded:
         """Draw a, b and σ; in plain clusters there are none."""
         sums = self._empty_sums(n_rows, len(part.agents))
-        law = self.kernel_law(given, part.round)
-        self._add_scalars(part, given, labels, law, sums.scalars)
-        if given.stage == Stage.WEIGHING:
-            self._add_log_densities(part, given, labels, sums.scalars)
-        if given.is_plain:
+        law = self.kernel_law(current, part.round)
+        self._add_scalars(part, current, labels, law, sums.scalars)
+        if current.stage == Stage.WEIGHING:
+            self._add_log_densities(part, current, labels, sums.scalars)
+        if current.is_plain:
             if n_rows:
                 add_chosen(part.entities.grams, part.chosen, rows, sums.data)
             # a run that goes back to plain clusters forgets effects and noise of entities
             fresh = self.fresh_state(part.state)
             return Concluded(fresh, {GRAMS: sums.data, EFFECTS: sums.effects}, sums.scalars)
-        state = EffectState(self.variance(part.state, given), part.state["agent_effects"].copy(), _NOT_KEPT)
+        state = EffectState(self.variance(part.state, current), part.state["agent_effects"].copy(), _NOT_KEPT)
         self._draw_effects(part, scoring, labels, law, state, rows, sums)
-        return Concluded(self.new_state(state, given), {GRAMS: sums.data, EFFECTS: sums.effects}, sums.scalars)
+        return Concluded(self.new_state(state, current), {GRAMS: sums.data, EFFECTS: sums.effects}, sums.scalars)
 
-    def sweeps_at_once(self, given: MixedGlobals) -> bool:
+    def sweeps_at_once(self, current: MixedGlobals) -> bool:
         """With effects, unless events have weights, which are drawn in between."""
-        return not given.is_plain and not self.needs_events
+        return not current.is_plain and not self.needs_events
 
     def sweep(
-        self, part: AgentsPart, given: MixedGlobals, law: LabelLaw, labels: LabelArray, drawn: DrawnLabels
+        self, part: AgentsPart, current: MixedGlobals, law: LabelLaw, labels: LabelArray, drawn: DrawnLabels
     ) -> Concluded:
-        sums = self._empty_sums(given.n_clusters, len(part.agents))
-        effects_law = self.kernel_law(given, part.round)
-        state = EffectState(self.variance(part.state, given), part.state["agent_effects"].copy(), _NOT_KEPT)
+        sums = self._empty_sums(current.n_clusters, len(part.agents))
+        effects_law = self.kernel_law(current, part.round)
+        state = EffectState(self.variance(part.state, current), part.state["agent_effects"].copy(), _NOT_KEPT)
         mixed_sweep.sweep_agents(part.entities, law, effects_law, labels, *drawn, state, sums)
-        self._add_scalars(part, given, drawn.labels, effects_law, sums.scalars)
-        if given.stage == Stage.WEIGHING:
-            self._add_log_densities(part, given, drawn.labels, sums.scalars)
-        return Concluded(self.new_state(state, given), {GRAMS: sums.data, EFFECTS: sums.effects}, sums.scalars)
+        self._add_scalars(part, current, drawn.labels, effects_law, sums.scalars)
+        if current.stage == Stage.WEIGHING:
+            self._add_log_densities(part, current, drawn.labels, sums.scalars)
+        return Concluded(self.new_state(state, current), {GRAMS: sums.data, EFFECTS: sums.effects}, sums.scalars)
 
-    def new_state(self, state: EffectState, given: MixedGlobals) -> State:
+    def new_state(self, state: EffectState, current: MixedGlobals) -> State:
         """What agents keep of the state that the kernels have drawn."""
-        return {"variance": state.variance / given.noise_unit**2, "agent_effects": state.agent_effects}
+        return {"variance": state.variance / current.noise_unit**2, "agent_effects": state.agent_effects}
 
     def _draw_effects(
         self,
@@ -250,14 +250,14 @@ class MixedAgents(LinearLikelihood[MixedGlobals]):
             sums.effects[:] += own.effects
 
     def _add_scalars(
-        self, part: AgentsPart, given: MixedGlobals, labels: LabelArray, law: EffectsLaw, scalars: FloatArray
+        self, part: AgentsPart, current: MixedGlobals, labels: LabelArray, law: EffectsLaw, scalars: FloatArray
     ) -> None:
         """Add what does not depend on the agents' draws, and what the server needs before it switches effects on."""
-        self._add_counts(part, given, scalars)
-        if given.stage == Stage.PLAIN:
+        self._add_counts(part, current, scalars)
+        if current.stage == Stage.PLAIN:
             self._add_evidence(part, labels, law, scalars)
 
-    def _add_counts(self, part: AgentsPart, given: MixedGlobals, scalars: FloatArray) -> None:
+    def _add_counts(self, part: AgentsPart, current: MixedGlobals, scalars: FloatArray) -> None:
         """Count agents and events, and in the plain stage add up how features vary within entities."""
         grams = part.entities.grams
         agent_start = part.entities.agent_start
@@ -267,7 +267,7 @@ class MixedAgents(LinearLikelihood[MixedGlobals]):
             figures = agent_figures(grams, agent_start, self.layout.n_features, part.n_threads)
         scalars[:, evidence.AGENTS] = np.diff(agent_start)[part.agents] > 0
         scalars[:, evidence.EVENTS] = figures.events[part.agents]
-        if given.stage == Stage.PLAIN:
+        if current.stage == Stage.PLAIN:
             scalars[:, first : first + self.layout.n_features] = figures.within[part.agents]
 
     def _add_evidence(self, part: AgentsPart, labels: LabelArray, law: EffectsLaw, scalars: FloatArray) -> None:
@@ -295,20 +295,20 @@ class MixedAgents(LinearLikelihood[MixedGlobals]):
         return self._first_within + self.layout.n_features
 
     def _add_log_densities(
-        self, part: AgentsPart, given: MixedGlobals, labels: LabelArray, scalars: FloatArray
+        self, part: AgentsPart, current: MixedGlobals, labels: LabelArray, scalars: FloatArray
     ) -> None:
         """Add the log density of each agent's entities, with their labels, effects and noise integrated out."""
         grams = part.entities.grams
         chosen = part.chosen
-        variances = self.variance_quantiles(given, N_VARIANCES)
+        variances = self.variance_quantiles(current, N_VARIANCES)
         densities = np.zeros((len(variances), len(grams)))
         log_dets = np.zeros(len(grams))
         # effective matrices are divided by the noise variance
         scoring = np.empty_like(grams)
-        prior = given.prior_weights()
-        rows = np.ascontiguousarray(-0.5 * self.layout.rss_vectors(given.coef))
+        prior = current.prior_weights()
+        rows = np.ascontiguousarray(-0.5 * self.layout.rss_vectors(current.coef))
         for own, variance in zip(densities, variances, strict=True):
-            self._write_effective(part, given, np.full(len(grams), variance), scoring, log_dets)
+            self._write_effective(part, current, np.full(len(grams), variance), scoring, log_dets)
 
             def run(block: int, own: FloatArray = own) -> None:
                 asked = part.agents, *part.blocks.range(block)
@@ -321,11 +321,11 @@ class MixedAgents(LinearLikelihood[MixedGlobals]):
         for column, values in ((evidence.LOG_DENSITY, average), (evidence.WEIGHED_EVENTS, grams[chosen, 0])):
             scalars[:, column] = np.bincount(position, weights=values, minlength=len(scalars))
 
-    def variance_quantiles(self, given: MixedGlobals, n: int) -> FloatArray:
+    def variance_quantiles(self, current: MixedGlobals, n: int) -> FloatArray:
         """Quantiles of the law of an entity's noise variance, evenly spread; one if all entities have the same."""
-        if not np.isfinite(given.noise_shape):
-            return np.array([given.noise_scale**2])
-        return given.noise_scale**2 * variance_ratios(given.noise_shape, (np.arange(n) + 0.5) / n)
+        if not np.isfinite(current.noise_shape):
+            return np.array([current.noise_scale**2])
+        return current.noise_scale**2 * variance_ratios(current.noise_shape, (np.arange(n) + 0.5) / n)
 
     def _empty_sums(self, n_rows: int, n_agents: int) -> EffectSums:
         blocks = self.sum_schema.zero_blocks(n_rows)

@@ -75,18 +75,18 @@ class MixedServer(MixedAgents):
         scale = spec.target_spread if spec.noise_scale is None else spec.noise_scale
         return max(scale, LEAST_NOISE * spec.target_spread)
 
-    def enter(self, stage: Stage, given: MixedGlobals, sums: ClusterSums, spec: ModelSpec) -> MixedGlobals:
+    def enter(self, stage: Stage, current: MixedGlobals, sums: ClusterSums, spec: ModelSpec) -> MixedGlobals:
         """Switch effects and noise of entities on, small at first, or off when a single cluster begins."""
-        if stage == given.stage:
-            return given
+        if stage == current.stage:
+            return current
         if stage == Stage.PLAIN:
             # as at the start: what was learned with other clusters could keep these from their own
             kept = {
-                name: getattr(given, name) for name in ("log_weights", "global_concentration", "agent_concentration")
+                name: getattr(current, name) for name in ("log_weights", "global_concentration", "agent_concentration")
             }
-            return replace(self.start(spec, given.n_clusters), **kept)
-        if given.stage != Stage.PLAIN:
-            return replace(given, stage=float(stage))
+            return replace(self.start(spec, current.n_clusters), **kept)
+        if current.stage != Stage.PLAIN:
+            return replace(current, stage=float(stage))
         start = self._start_variances(sums, spec)
         of_entities, of_agents = self.effect_coefficients(sums, spec)
         changes: dict[str, Any] = {
@@ -95,7 +95,7 @@ class MixedServer(MixedAgents):
         }
         if self.noise_of_entities and self._evidence(sums)[2] > ENOUGH_EVIDENCE and self._may_differ(sums, spec):
             changes["noise_shape"] = START_SHAPE
-        return replace(given, stage=float(stage), **changes)
+        return replace(current, stage=float(stage), **changes)
 
     def _start_variances(self, sums: ClusterSums, spec: ModelSpec) -> FloatArray:
         """(n_coef,) variances of the entities' effects when they are switched on."""
@@ -156,11 +156,11 @@ class MixedServer(MixedAgents):
         of_entities, of_agents, noise = self._evidence(sums)
         return bool(max(of_entities.max(), of_agents.max(), noise) > CLEAR_EVIDENCE)
 
-    def regressions(self, blocks: dict[str, FloatArray], given: MixedGlobals) -> CoefPosterior:
-        return coef_posterior(self.layout.normal_equations(blocks[GRAMS]), given.noise_unit, given.coef_prior)
+    def regressions(self, blocks: dict[str, FloatArray], current: MixedGlobals) -> CoefPosterior:
+        return coef_posterior(self.layout.normal_equations(blocks[GRAMS]), current.noise_unit, current.coef_prior)
 
-    def _has_entity_noise(self, given: MixedGlobals) -> bool:
-        return bool(np.isfinite(given.noise_shape))
+    def _has_entity_noise(self, current: MixedGlobals) -> bool:
+        return bool(np.isfinite(current.noise_shape))
 
     def draw(
         self,
@@ -303,9 +303,9 @@ class MixedServer(MixedAgents):
         shift[:, used] = np.where(n[:, None] > 0.0, coef - new, 0.0)
         return Recentred(replace(drawn, coef=drawn.coef - shift), shift)
 
-    def effect_shift(self, shift: FloatArray, given: MixedGlobals) -> EffectShift:
+    def effect_shift(self, shift: FloatArray, current: MixedGlobals) -> EffectShift:
         """Before the last stage, the data matrices do not depend on b."""
-        return EffectShift(shift, shift if given.stage == Stage.EXACT else np.zeros_like(shift))
+        return EffectShift(shift, shift if current.stage == Stage.EXACT else np.zeros_like(shift))
 
     def shifted(self, blocks: dict[str, FloatArray], shift: EffectShift) -> dict[str, FloatArray]:
         """b grows by the shift, so y − xᵀ(a + b) falls by xᵀshift: a congruence of both matrices."""
@@ -335,22 +335,22 @@ class MixedServer(MixedAgents):
         """Rows and columns of the packed entries of moments of effects."""
         return np.tril_indices(self.layout.n_linear + 1)
 
-    def log_joint(self, sums: ClusterSums, regressions: CoefPosterior, given: MixedGlobals) -> float:
+    def log_joint(self, sums: ClusterSums, regressions: CoefPosterior, current: MixedGlobals) -> float:
         """The log density of targets, effects and labels, given the noise and the globals."""
-        total = super().log_joint(sums, regressions, given)
-        if given.is_plain:
+        total = super().log_joint(sums, regressions, current)
+        if current.is_plain:
             return total
         # the matrices count events by their precisions
         uncounted = sums.scalars["events"] - self.layout.n_events(sums.grams).sum()
-        total -= 0.5 * (uncounted * (LOG_2PI + 2.0 * np.log(given.noise_unit)) + sums.scalars["log_volumes"])
-        return float(total + self._log_effects(sums, given))
+        total -= 0.5 * (uncounted * (LOG_2PI + 2.0 * np.log(current.noise_unit)) + sums.scalars["log_volumes"])
+        return float(total + self._log_effects(sums, current))
 
-    def _log_effects(self, sums: ClusterSums, given: MixedGlobals) -> float:
+    def _log_effects(self, sums: ClusterSums, current: MixedGlobals) -> float:
         """The log density of the entities' effects."""
-        used = given.effect_columns
+        used = current.effect_columns
         if not len(used):
             return 0.0
-        own = given.effect_covariance[np.ix_(used, used)]
+        own = current.effect_covariance[np.ix_(used, used)]
         moments = self.effect_moments(sums.blocks[EFFECTS].sum(axis=0))
         squares = (covariance.inverse(own) * moments[1:, 1:][np.ix_(used, used)]).sum()
         return float(-0.5 * (moments[0, 0] * (len(used) * LOG_2PI + np.linalg.slogdet(own)[1]) + squares))

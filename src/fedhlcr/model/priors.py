@@ -6,18 +6,15 @@ deviation 1. The priors are weak: a few entities outweigh them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields, replace
-from typing import Any, Literal, NamedTuple
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from fedhlcr._support.arrays import FloatArray
 from fedhlcr.model.covariance import EffectScales
 from fedhlcr.model.regression import CoefPrior
-
-CoefPriorKind = Literal["adaptive", "common_mean", "zero_mean"]
-EffectsName = Literal["auto", "none", "entity", "entity+agent"]
-NoiseName = Literal["entity", "common", "student"]
+from fedhlcr.settings import CoefPriorKind, EffectsName
 
 
 class InverseGamma(NamedTuple):
@@ -87,10 +84,6 @@ class ModelSpec:
     def in_units(cls, target_scale: float, *, noise_scale: float | None, **given: Any) -> ModelSpec:
         """A specification from a noise scale in units of y; all else is in the units of the Gram matrices."""
         return cls(noise_scale=None if noise_scale is None else noise_scale / target_scale, **given)
-
-
-# Hyperparameters that are either given as a number or learned.
-LEARNABLE = tuple(f.name for f in fields(ModelSpec) if f.default is None)
 
 
 def constant_coef_prior(scale: float, n_coef: int) -> CoefPrior:

@@ -80,14 +80,14 @@ def predictive(posterior: CoefPosterior, x: FloatArray, noise_scale: float) -> t
 
 
 def log_block_likelihood(
-    events: NormalEquations, given: NormalEquations, noise_scale: float, prior: CoefPrior
+    events: NormalEquations, others: NormalEquations, noise_scale: float, prior: CoefPrior
 ) -> FloatArray:
     """log p(new events | given events) = evidence(given + new) − evidence(given). Paper: Theorem 1, block form.
 
     All new events are scored at once, so their order does not matter.
     """
-    both = NormalEquations(*(a + b for a, b in zip(events, given, strict=True)))
-    return log_evidence(both, noise_scale, prior) - log_evidence(given, noise_scale, prior)
+    both = NormalEquations(*(a + b for a, b in zip(events, others, strict=True)))
+    return log_evidence(both, noise_scale, prior) - log_evidence(others, noise_scale, prior)
 
 
 def log_normal(n: float, squares: float, scale: float) -> float:

@@ -213,12 +213,12 @@ class Stage(IntEnum):
     WEIGHING = 3
 
 
-# The private state of agents, by name.
+# The state of agents, by name.
 State = dict[str, FloatArray]
 
 
 class Level(IntEnum):
-    """What has a row in an array of the private state."""
+    """What has a row in an array of the agent state."""
 
     AGENT = 0
     ENTITY = 1

@@ -25,7 +25,7 @@ from fedhlcr.kernels.grams import add_chosen
 from fedhlcr.kernels.profiles import OwnMixture
 from fedhlcr.kernels.weights import WEIGHT_SCALARS
 from fedhlcr.model import covariance
-from fedhlcr.model.arguments import AgentsPart, Concluded, EventPoints, KnownEntities, ProfileData
+from fedhlcr.model.arguments import AgentsPart, Concluded, EventPoints, FittedEntities, ProfileData
 from fedhlcr.model.differences import Differences
 from fedhlcr.model.event_weights import EVENT_WEIGHTS, EventWeighted
 from fedhlcr.model.gram import Standardization
@@ -79,64 +79,64 @@ class MixedStudentNoise(EventWeighted):
             )
         return super().events_in(events, units)
 
-    def scoring_matrices(self, part: AgentsPart, given: MixedGlobals) -> FloatArray:
+    def scoring_matrices(self, part: AgentsPart, current: MixedGlobals) -> FloatArray:
         """As with common noise, from weighted matrices."""
-        if given.is_plain:
+        if current.is_plain:
             return part.entities.grams
-        return super().scoring_matrices(self._with_weights(part, part.state[EVENT_WEIGHTS]), given)
+        return super().scoring_matrices(self._with_weights(part, part.state[EVENT_WEIGHTS]), current)
 
     def entity_matrices(
-        self, grams: FloatArray, given: MixedGlobals, private: State, events: EventStore | None = None
+        self, grams: FloatArray, current: MixedGlobals, agent_state: State, events: EventStore | None = None
     ) -> FloatArray:
         assert events is not None
-        weighted = self._weighted_entities(grams, events, events.y, private[EVENT_WEIGHTS])
-        return super().entity_matrices(weighted, given, private)
+        weighted = self._weighted_entities(grams, events, events.y, agent_state[EVENT_WEIGHTS])
+        return super().entity_matrices(weighted, current, agent_state)
 
     def conclude(
         self,
         part: AgentsPart,
-        given: MixedGlobals,
+        current: MixedGlobals,
         scoring: FloatArray,
         labels: LabelArray,
         rows: IndexArray,
         n_rows: int,
     ) -> Concluded:
         """Draw a and b given the old weights, then the weights; in the plain stage nothing is drawn."""
-        if given.is_plain:
-            return super().conclude(part, given, scoring, labels, rows, n_rows)
+        if current.is_plain:
+            return super().conclude(part, current, scoring, labels, rows, n_rows)
         sums = self._empty_sums(n_rows, len(part.agents))
-        law = self.kernel_law(given, part.round)
-        self._add_scalars(part, given, labels, law, sums.scalars)
-        if given.stage == Stage.WEIGHING:
-            self._add_log_densities(part, given, labels, sums.scalars)
+        law = self.kernel_law(current, part.round)
+        self._add_scalars(part, current, labels, law, sums.scalars)
+        if current.stage == Stage.WEIGHING:
+            self._add_log_densities(part, current, labels, sums.scalars)
         weighted = self._with_weights(part, part.state[EVENT_WEIGHTS])
-        state = self._coef_drawn(weighted, given, scoring, labels, rows, sums)
-        if given.stage == Stage.WEIGHING:
-            self._add_price_of_weights(part, given, state.coef, sums.scalars)
-        new_weights = self._draw_weights(part, given, law, state.coef, sums.scalars)
+        state = self._coef_drawn(weighted, current, scoring, labels, rows, sums)
+        if current.stage == Stage.WEIGHING:
+            self._add_price_of_weights(part, current, state.coef, sums.scalars)
+        new_weights = self._draw_weights(part, current, law, state.coef, sums.scalars)
         if law.given_effects:
             # those of the kernel have the old weights
             sums.data[:] = 0.0
-            self._add_data(self._with_weights(part, new_weights), state.coef - given.coef[labels], rows, sums.data)
-        new_state = {**self.new_state(state, given), EVENT_WEIGHTS: new_weights}
+            self._add_data(self._with_weights(part, new_weights), state.coef - current.coef[labels], rows, sums.data)
+        new_state = {**self.new_state(state, current), EVENT_WEIGHTS: new_weights}
         return Concluded(new_state, {GRAMS: sums.data, EFFECTS: sums.effects}, sums.scalars)
 
     def _add_log_densities(
-        self, part: AgentsPart, given: MixedGlobals, labels: LabelArray, scalars: FloatArray
+        self, part: AgentsPart, current: MixedGlobals, labels: LabelArray, scalars: FloatArray
     ) -> None:
         """Those given the weights of the events; what the weights cost is added by `_add_price_of_weights`."""
         event_weights = part.state[EVENT_WEIGHTS]
         events = part.events
         assert events is not None
-        super()._add_log_densities(self._with_weights(part, event_weights), given, labels, scalars)
+        super()._add_log_densities(self._with_weights(part, event_weights), current, labels, scalars)
         # the weighted matrices count events by their weights
         n, logs = (self._by_agent(part, of) for of in (np.ones(len(event_weights)), np.log(event_weights)))
         uncounted = n - scalars[:, evidence.WEIGHED_EVENTS]
-        scalars[:, evidence.LOG_DENSITY] += 0.5 * (logs - uncounted * np.log(2.0 * np.pi * given.noise_scale**2))
+        scalars[:, evidence.LOG_DENSITY] += 0.5 * (logs - uncounted * np.log(2.0 * np.pi * current.noise_scale**2))
         scalars[:, evidence.WEIGHED_EVENTS] = n
 
     def _add_price_of_weights(
-        self, part: AgentsPart, given: MixedGlobals, coef: FloatArray, scalars: FloatArray
+        self, part: AgentsPart, current: MixedGlobals, coef: FloatArray, scalars: FloatArray
     ) -> None:
         """Subtract the divergence of the weights' posterior from their prior, given coefficients (entities, n_coef).
 
@@ -147,10 +147,10 @@ class MixedStudentNoise(EventWeighted):
         of_event = np.repeat(np.arange(len(coef)), np.diff(events.event_start))
         slopes = coef[of_event, coef.shape[1] - events.X.shape[1] :]
         level = coef[of_event, 0] if self.layout.fit_intercept else 0.0
-        squares = (events.y - level - (events.X * slopes).sum(axis=1)) ** 2 / given.noise_scale**2
-        prior = 0.5 * given.noise_shape
-        shape = 0.5 * (given.noise_shape + 1.0)
-        rate = 0.5 * (given.noise_shape + squares)
+        squares = (events.y - level - (events.X * slopes).sum(axis=1)) ** 2 / current.noise_scale**2
+        prior = 0.5 * current.noise_shape
+        shape = 0.5 * (current.noise_shape + 1.0)
+        rate = 0.5 * (current.noise_shape + squares)
         price = 0.5 * digamma(shape) - gammaln(shape) + gammaln(prior) + prior * np.log(rate / prior)
         price += shape * (prior - rate) / rate
         scalars[:, evidence.LOG_DENSITY] -= self._by_agent(part, price)
@@ -160,7 +160,7 @@ class MixedStudentNoise(EventWeighted):
         return self._weighted(part, part.events.y, event_weights)
 
     def _draw_weights(
-        self, part: AgentsPart, given: MixedGlobals, law: EffectsLaw, coef: FloatArray, scalars: FloatArray
+        self, part: AgentsPart, current: MixedGlobals, law: EffectsLaw, coef: FloatArray, scalars: FloatArray
     ) -> FloatArray:
         """(events,) new weights of the events of agents that take part; those of others stay."""
         assert part.events is not None
@@ -170,7 +170,7 @@ class MixedStudentNoise(EventWeighted):
 
         def run(block: int) -> None:
             asked = part.agents, *part.blocks.range(block)
-            shape = float(given.noise_shape)
+            shape = float(current.noise_shape)
             weights.draw_weights(arrays, part.entities, coef, law, shape, *asked, drawn, scalars, totals)
 
         part.run(run)
@@ -186,14 +186,14 @@ class MixedStudentNoise(EventWeighted):
 
     # At the server.
 
-    def enter(self, stage: Stage, given: MixedGlobals, sums: ClusterSums, spec: ModelSpec) -> MixedGlobals:
+    def enter(self, stage: Stage, current: MixedGlobals, sums: ClusterSums, spec: ModelSpec) -> MixedGlobals:
         """Switch effects and weights of events on."""
-        entered = super().enter(stage, given, sums, spec)
-        switched_on = given.stage == Stage.PLAIN != stage
+        entered = super().enter(stage, current, sums, spec)
+        switched_on = current.stage == Stage.PLAIN != stage
         return replace(entered, noise_shape=START_EVENT_SHAPE) if switched_on else entered
 
-    def _has_entity_noise(self, given: MixedGlobals) -> bool:
-        del given
+    def _has_entity_noise(self, current: MixedGlobals) -> bool:
+        del current
         return False
 
     def _with_noise(
@@ -206,9 +206,9 @@ class MixedStudentNoise(EventWeighted):
             return drawn
         return replace(drawn, noise_shape=covariance.draw_shape(rng, n, -logs, total, LEAST_EVENT_SHAPE))
 
-    def log_joint(self, sums: ClusterSums, regressions: CoefPosterior, given: MixedGlobals) -> float:
+    def log_joint(self, sums: ClusterSums, regressions: CoefPosterior, current: MixedGlobals) -> float:
         """The log density of targets, effects and labels, given the weights and the globals."""
-        return super().log_joint(sums, regressions, given) + 0.5 * sums.scalars[WEIGHT_SCALARS[0]]
+        return super().log_joint(sums, regressions, current) + 0.5 * sums.scalars[WEIGHT_SCALARS[0]]
 
     # For predictions.
 
@@ -229,23 +229,23 @@ class MixedStudentNoise(EventWeighted):
         grams = self._weighted_by_draw(profiles, targets)
         return common._replace(grams=grams, variance=variance, noise=noise)
 
-    def data_matrices(self, known: KnownEntities) -> FloatArray:
+    def data_matrices(self, known: FittedEntities) -> FloatArray:
         assert known.events is not None
-        return self._weighted_entities(known.grams, known.events, known.events.y, known.private[EVENT_WEIGHTS])
+        return self._weighted_entities(known.grams, known.events, known.events.y, known.agent_state[EVENT_WEIGHTS])
 
-    def event_log_densities(self, given: MixedGlobals, points: EventPoints) -> FloatArray:
+    def event_log_densities(self, current: MixedGlobals, points: EventPoints) -> FloatArray:
         """Student-t, without the weights of the events."""
-        shape = float(given.noise_shape)
-        if given.is_plain or not np.isfinite(shape):
-            return super().event_log_densities(given, points)
+        shape = float(current.noise_shape)
+        if current.is_plain or not np.isfinite(shape):
+            return super().event_log_densities(current, points)
         z = (points.target - points.linear) / points.scale
         constant = gammaln(0.5 * (shape + 1.0)) - gammaln(0.5 * shape) - 0.5 * np.log(shape * np.pi)
         return np.asarray(constant - np.log(points.scale) - 0.5 * (shape + 1.0) * np.log1p(z**2 / shape))
 
-    def draw_targets(self, given: MixedGlobals, points: EventPoints, rng: np.random.Generator) -> FloatArray:
-        shape = float(given.noise_shape)
-        if given.is_plain or not np.isfinite(shape):
-            return super().draw_targets(given, points, rng)
+    def draw_targets(self, current: MixedGlobals, points: EventPoints, rng: np.random.Generator) -> FloatArray:
+        shape = float(current.noise_shape)
+        if current.is_plain or not np.isfinite(shape):
+            return super().draw_targets(current, points, rng)
         return points.linear + points.scale * rng.standard_t(shape, len(points.linear))
 
     def differences(self, draws: MixedGlobals) -> Differences:

@@ -37,7 +37,7 @@ class LabelWeights:
 
     def prepare(self) -> bool:
         """Compute what is kept, before threads ask for it; return whether entities have nothing of their own."""
-        _ = (self._agents, self._law if self.is_plain else None, None if self._law is not None else self._given)
+        _ = (self._agents, self._law if self.is_plain else None, None if self._law is not None else self._laws)
         return self.is_plain
 
     @cached_property
@@ -46,9 +46,9 @@ class LabelWeights:
         return self.likelihood.has_plain_entities(self.draws.stacked)
 
     @cached_property
-    def _given(self) -> list[tuple[Globals, LabelLaw]]:
-        given = [self.draws.globals(draw) for draw in range(len(self.draws))]
-        return [(own, label_law(self.likelihood, own, 0)) for own in given]
+    def _laws(self) -> list[tuple[Globals, LabelLaw]]:
+        current = [self.draws.globals(draw) for draw in range(len(self.draws))]
+        return [(own, label_law(self.likelihood, own, 0)) for own in current]
 
     @cached_property
     def _law(self) -> ScoreLaw | None:
@@ -97,13 +97,15 @@ class LabelWeights:
         responsibilities = np.empty((len(known), n_clusters))
         counts = np.empty((n_draws, len(agents), n_clusters))
         kernels.count_profiles(self._agents, agents, np.empty((n_clusters, n_draws)), counts)
-        for draw, (given, law) in enumerate(self._given):
+        for draw, (current, law) in enumerate(self._laws):
             weights[draw] = counts[draw] + law.prior_weights
             weights[draw] /= weights[draw].sum(axis=1, keepdims=True)
             others = counts[draw, known]
             others[np.arange(len(known)), self.memory.labels[draw, own]] -= 1.0
-            private = {name: self.memory.private[name][draw, of].astype(np.float64) for name, of in places.items()}
-            matrices = self.likelihood.entity_matrices(grams, given, private, events)
+            agent_state = {
+                name: self.memory.agent_state[name][draw, of].astype(np.float64) for name, of in places.items()
+            }
+            matrices = self.likelihood.entity_matrices(grams, current, agent_state, events)
             label_kernels.responsibilities(matrices, law.score_rows, law.prior_weights, others, responsibilities)
             weights[draw, known] = responsibilities
         return np.ascontiguousarray(np.moveaxis(weights, 0, 1))

@@ -1,4 +1,4 @@
-"""What agents remember of a fit: their Gram matrices, and the labels and the private state of each kept draw.
+"""What agents remember of a fit: their Gram matrices, and the labels and the agent state of each kept draw.
 
 It is private to its agents. Of a million entities a hundred draws of labels are 100 MB, and a number for each entity
 and draw 400 MB, so large arrays are in files (`storage.scratch`, or the model file), read by blocks of entities.
@@ -23,12 +23,12 @@ from fedhlcr.kernels.profiles import gather_draws
 from fedhlcr.model.likelihood import AnyLikelihood
 from fedhlcr.model.schema import Level, State
 from fedhlcr.posterior.draws import Draws
-from fedhlcr.samplers.blocked import Agents, redraw
-from fedhlcr.samplers.state import Draw, Entities
+from fedhlcr.samplers.blocked import AgentStates, redraw
+from fedhlcr.samplers.state import Draw, EntityData
 from fedhlcr.storage import scratch
 
-# The private state of agents in each draw, by name: (draws, agents or entities or events, ...).
-PrivateDraws = dict[str, NDArray[np.float32]]
+# The state of agents in each draw, by name: (draws, agents or entities or events, ...).
+StateDraws = dict[str, NDArray[np.float32]]
 # The same where agents have no labels yet.
 LABEL_SWEEPS = 5
 # The same where weights of events settle slowly: sweeps in the first draw of a segment, in its other draws, which begin
@@ -45,36 +45,36 @@ DRAWS_AT_ONCE = 8
 
 @dataclass(frozen=True)
 class AgentMemory:
-    """The private part: the agents' Gram matrices, and the labels and the private state of each draw."""
+    """The private part: the agents' Gram matrices, and the labels and the agent state of each draw."""
 
-    entities: Entities
+    entities: EntityData
     labels: NDArray[np.integer]  # (draws, entities)
-    private: PrivateDraws = field(default_factory=dict)
+    agent_state: StateDraws = field(default_factory=dict)
 
     @classmethod
-    def from_chains(cls, entities: Entities, chains: Sequence[Sequence[Draw]]) -> AgentMemory:
+    def from_chains(cls, entities: EntityData, chains: Sequence[Sequence[Draw]]) -> AgentMemory:
         kept = [draw for chain in chains for draw in chain]
         n_clusters = max(draw.globals.n_clusters for draw in kept)
         shape = (len(kept), len(entities))
         kind = np.min_scalar_type(n_clusters)
         labels = scratch.stacked((draw.labels for draw in kept), shape, kind)
-        private = {}
+        agent_state = {}
         for name in (own.name for own in entities.likelihood.state_fields):
-            shape = (len(kept), *kept[0].private[name].shape)
-            private[name] = scratch.stacked((draw.private[name] for draw in kept), shape, np.float32)
-        return cls(entities, labels, private)
+            shape = (len(kept), *kept[0].agent_state[name].shape)
+            agent_state[name] = scratch.stacked((draw.agent_state[name] for draw in kept), shape, np.float32)
+        return cls(entities, labels, agent_state)
 
     @classmethod
     def of_nobody(cls, likelihood: AnyLikelihood, draws: Draws, n_threads: int) -> AgentMemory:
         """The memory of a public model: no agents."""
         grams = np.empty((0, likelihood.layout.packed_size))
         events = EventStore.empty(likelihood.layout.n_features) if likelihood.needs_events else None
-        entities = Entities(likelihood, EntityIndex.empty(), grams, n_threads, events)
+        entities = EntityData(likelihood, EntityIndex.empty(), grams, n_threads, events)
         labels = np.empty((len(draws), 0), dtype=np.min_scalar_type(draws.n_clusters))
-        return cls(entities, labels, empty_private(entities, len(draws)))
+        return cls(entities, labels, empty_state(entities, len(draws)))
 
     @classmethod
-    def from_draws(cls, entities: Entities, draws: Draws, stream: Stream) -> AgentMemory:
+    def from_draws(cls, entities: EntityData, draws: Draws, stream: Stream) -> AgentMemory:
         """Draw labels given the public draws alone, so that agents can predict that took no part in the fit.
 
         Given the globals the agents are independent, so this is the agents' half of the blocked sampler. It starts
@@ -82,39 +82,39 @@ class AgentMemory:
         Weights of events, where there are any, go on from draw to draw.
         """
         labels = scratch.empty((len(draws), len(entities)), np.min_scalar_type(draws.n_clusters))
-        private = empty_private(entities, len(draws))
+        agent_state = empty_state(entities, len(draws))
         # threads run over draws here, not over agents
         alone = replace(entities, n_threads=1)
         slow = entities.likelihood.settles_slowly
         segment, first, following = (SEGMENT, FIRST_SWEEPS, NEXT_SWEEPS) if slow else (1, LABEL_SWEEPS, LABEL_SWEEPS)
 
         def label(number: int) -> None:
-            own = Agents.unlabelled(alone)
+            own = AgentStates.unlabelled(alone)
             for draw in range(number * segment, min((number + 1) * segment, len(draws))):
                 n_sweeps = first if draw % segment == 0 else following
                 own = replace(own, labels=np.full_like(own.labels, -1))
                 for sweep in range(n_sweeps):
                     own = redraw(alone, draws.globals(draw), own, draw * first + sweep, stream)
                 labels[draw] = own.labels
-                for name, values in own.private.items():
-                    private[name][draw] = values
+                for name, values in own.agent_state.items():
+                    agent_state[name][draw] = values
 
         run_blocks(label, math.ceil(len(draws) / segment), entities.n_threads)
-        return cls(entities, labels, private)
+        return cls(entities, labels, agent_state)
 
     def release(self) -> None:
         """Drop what was read of mapped arrays from memory; the file still has it."""
-        scratch.release(self.entities.grams, self.labels, *self.private.values())
+        scratch.release(self.entities.grams, self.labels, *self.agent_state.values())
 
-    def private_of(self, agents: IndexArray, entities: IndexArray) -> State:
-        """The private state of pairs by name, (pairs, draws, ...); the initial value where an id is UNKNOWN.
+    def state_of(self, agents: IndexArray, entities: IndexArray) -> State:
+        """The agent state of pairs by name, (pairs, draws, ...); the initial value where an id is UNKNOWN.
 
         That of events has a row for each event of the pairs, as in `events_of`.
         """
         out: State = {}
         places = self.places(agents, entities)
         for own in self.entities.likelihood.state_fields:
-            kept = np.asarray(self.private[own.name])
+            kept = np.asarray(self.agent_state[own.name])
             at = places[own.name]
             values = np.empty((len(at), len(self.labels), *kept.shape[2:]))
             if scratch.mapping_of(kept) is not None and FAR_APART * len(at) < kept.shape[1]:
@@ -128,7 +128,7 @@ class AgentMemory:
         return out
 
     def places(self, agents: IndexArray, entities: IndexArray) -> dict[str, IndexArray]:
-        """Where the private state of pairs is, by name: positions of agents, of entities, or of the pairs' events."""
+        """Where the agent state of pairs is, by name: positions of agents, of entities, or of the pairs' events."""
         of: dict[Level, IndexArray] = {Level.AGENT: agents, Level.ENTITY: entities}
         if self.entities.events is not None:
             of[Level.EVENT] = self.entities.events.places(entities)
@@ -174,8 +174,8 @@ def _gather_few(kept: NDArray[np.float32], at: IndexArray, initial: float, out: 
     scratch.release(kept)
 
 
-def empty_private(entities: Entities, n_draws: int) -> PrivateDraws:
-    """Arrays for the private state of each draw, to be filled."""
+def empty_state(entities: EntityData, n_draws: int) -> StateDraws:
+    """Arrays for the agent state of each draw, to be filled."""
     sizes = entities.index.n_agents, len(entities), entities.n_events
     fields = entities.likelihood.state_fields
     return {own.name: scratch.empty((n_draws, *own.shape(*sizes)), np.float32) for own in fields}

@@ -14,7 +14,7 @@ import numpy as np
 
 from fedhlcr._support.arrays import FloatArray, IndexArray
 from fedhlcr._support.streams import Stream
-from fedhlcr.model.arguments import EventPoints, KnownEntities
+from fedhlcr.model.arguments import EventPoints, FittedEntities
 from fedhlcr.model.counts import mean_rates
 from fedhlcr.model.schema import Level, State
 from fedhlcr.posterior.prediction import Posterior
@@ -78,37 +78,37 @@ def draw_events(posterior: Posterior, events: KnownEvents, draws: IndexArray, st
     means = _entity_means(posterior, own)[of_event] * np.exp(events.offset)
     out = EventDraws(*(np.empty((len(draws), len(events.target))) for _ in range(2)))
     for row, draw in enumerate(draws.tolist()):
-        given = posterior.draws.globals(draw)
+        current = posterior.draws.globals(draw)
         known = known_entities(posterior, own, draw)
         normals = stream.generator(draw, "effects").standard_normal((len(memory.entities), posterior.layout.n_coef))
-        coef = likelihood.entity_coef(given, known, normals[own])
+        coef = likelihood.entity_coef(current, known, normals[own])
         linear = np.einsum("nf,nf->n", events.design, coef[of_event]) + events.offset
-        scales = _scales(posterior, draw, known.private, noise[draw, known.labels])
+        scales = _scales(posterior, draw, known.agent_state, noise[draw, known.labels])
         # the state of single events is not needed here
-        private = {
-            field.name: known.private[field.name][of_event]
+        agent_state = {
+            field.name: known.agent_state[field.name][of_event]
             for field in likelihood.state_fields
             if field.level != Level.EVENT
         }
-        points = EventPoints(linear, events.target, scales[of_event], means, private)
-        out.log_likelihood[row] = events.weight * (likelihood.event_log_densities(given, points) - np.log(scale))
-        out.predictive[row] = likelihood.draw_targets(given, points, stream.generator(draw, "events"))
+        points = EventPoints(linear, events.target, scales[of_event], means, agent_state)
+        out.log_likelihood[row] = events.weight * (likelihood.event_log_densities(current, points) - np.log(scale))
+        out.predictive[row] = likelihood.draw_targets(current, points, stream.generator(draw, "events"))
     return out._replace(predictive=posterior.standardization.restore_target(out.predictive))
 
 
-def known_entities(posterior: Posterior, entities: IndexArray, draw: int) -> KnownEntities:
+def known_entities(posterior: Posterior, entities: IndexArray, draw: int) -> FittedEntities:
     """What agents keep of the given entities in one draw."""
     memory = posterior.memory
     places = memory.places(memory.entities.index.agent_of[entities], entities)
-    private = {name: memory.private[name][draw, of].astype(np.float64) for name, of in places.items()}
+    agent_state = {name: memory.agent_state[name][draw, of].astype(np.float64) for name, of in places.items()}
     labels = np.asarray(memory.labels[draw, entities]).astype(np.int64)
-    return KnownEntities(memory.entities.grams[entities], labels, private, memory.events_of(entities))
+    return FittedEntities(memory.entities.grams[entities], labels, agent_state, memory.events_of(entities))
 
 
-def _scales(posterior: Posterior, draw: int, private: State, of_cluster: FloatArray) -> FloatArray:
+def _scales(posterior: Posterior, draw: int, agent_state: State, of_cluster: FloatArray) -> FloatArray:
     """(entities,) noise scales in one draw: those of the entities, or those of their clusters."""
     one = posterior.draws.stacked_draw(draw)
-    own = posterior.likelihood.entity_noise(one, {name: values[None] for name, values in private.items()})
+    own = posterior.likelihood.entity_noise(one, {name: values[None] for name, values in agent_state.items()})
     return of_cluster if own is None else own[0]
 
 

@@ -35,11 +35,11 @@ from fedhlcr.model.likelihood import AnyLikelihood
 from fedhlcr.model.schema import Level
 from fedhlcr.posterior.draws import Draws
 from fedhlcr.posterior.label_weights import LabelWeights
-from fedhlcr.posterior.memory import AgentMemory, PrivateDraws, empty_private
+from fedhlcr.posterior.memory import AgentMemory, StateDraws, empty_state
 from fedhlcr.posterior.predictive import AnyMixture, MixtureRows, Moments
 from fedhlcr.posterior.responses import interval_of, log_density_of, mean_of, moments_of
-from fedhlcr.samplers.blocked import Agents, redraw
-from fedhlcr.samplers.state import Entities
+from fedhlcr.samplers.blocked import AgentStates, redraw
+from fedhlcr.samplers.state import EntityData
 from fedhlcr.storage.scratch import mapping_of
 
 # Numbers in the label weights, (profiles, draws, clusters), of one block of profiles: 16 MB.
@@ -293,15 +293,15 @@ class Posterior:
         grams = np.zeros((len(entities), self.layout.packed_size))
         if self.likelihood.has_state:
             grams[is_known] = self.memory.entities.grams[entities[is_known]]
-        private = self.memory.private_of(agents, entities)
+        agent_state = self.memory.state_of(agents, entities)
         events = self.memory.events_of(entities)
-        data = ProfileData(grams, is_known, agents != UNKNOWN, private, events)
+        data = ProfileData(grams, is_known, agents != UNKNOWN, agent_state, events)
         return self.likelihood.mixture(self.draws.stacked, weights, data)
 
-    def adapt(self, new: Entities, stream: Stream) -> Posterior:
+    def adapt(self, new: EntityData, stream: Stream) -> Posterior:
         """Return the posterior after agents have seen the events of `new`, with the globals fixed.
 
-        In every draw, the labels and the private state of these agents and of all their entities are sampled again.
+        In every draw, the labels and the agent state of these agents and of all their entities are sampled again.
         """
         old = self.memory.entities
         index, old_position, new_position = old.index.union(new.index)
@@ -313,46 +313,46 @@ class Posterior:
         touched = np.zeros(index.n_agents, dtype=bool)
         touched[index.agent_of[new_position]] = True
         pairs = np.flatnonzero(touched[index.agent_of])
-        entities = Entities(self.likelihood, index, grams, old.n_threads)
+        entities = EntityData(self.likelihood, index, grams, old.n_threads)
         old_events = None
         if old.events is not None and new.events is not None:
             events, old_events = joined(index.n_entities, old.events, old_position, new.events, new_position)
             entities = replace(entities, events=events)
-        private = self._private_in(entities, old_position, old_events)
+        agent_state = self._state_in(entities, old_position, old_events)
         # an index of some pairs still has all agents
         places: dict[Level, Any] = {Level.AGENT: slice(None), Level.ENTITY: pairs}
-        part = Entities(self.likelihood, index.subset(pairs), grams[pairs])
+        part = EntityData(self.likelihood, index.subset(pairs), grams[pairs])
         if entities.events is not None:
             part = replace(part, events=entities.events.take(pairs))
             places[Level.EVENT] = entities.events.places(pairs)
 
         def resample(draw: int) -> None:
-            given = self.draws.globals(draw)
+            current = self.draws.globals(draw)
             state = {
-                own.name: private[own.name][draw, places[own.level]].astype(np.float64)
+                own.name: agent_state[own.name][draw, places[own.level]].astype(np.float64)
                 for own in self.likelihood.state_fields
             }
-            agents = Agents(np.ascontiguousarray(labels[draw, pairs]), state)
+            agents = AgentStates(np.ascontiguousarray(labels[draw, pairs]), state)
             for sweep in range(ADAPT_SWEEPS):
-                agents = redraw(part, given, agents, draw * ADAPT_SWEEPS + sweep, stream)
+                agents = redraw(part, current, agents, draw * ADAPT_SWEEPS + sweep, stream)
             labels[draw, pairs] = agents.labels
             for own in self.likelihood.state_fields:
-                private[own.name][draw, places[own.level]] = agents.private[own.name]
+                agent_state[own.name][draw, places[own.level]] = agents.agent_state[own.name]
 
         run_blocks(resample, len(self.draws), old.n_threads)
-        return replace(self, memory=AgentMemory(entities, labels.astype(self.memory.labels.dtype), private))
+        return replace(self, memory=AgentMemory(entities, labels.astype(self.memory.labels.dtype), agent_state))
 
-    def _private_in(
-        self, entities: Entities, old_position: NDArray[np.int64], old_events: NDArray[np.int64] | None
-    ) -> PrivateDraws:
-        """The private state of all draws, with the initial values for what is new in `entities`.
+    def _state_in(
+        self, entities: EntityData, old_position: NDArray[np.int64], old_events: NDArray[np.int64] | None
+    ) -> StateDraws:
+        """The agent state of all draws, with the initial values for what is new in `entities`.
 
         The entities known so far are at `old_position`, and their events at `old_events`.
         """
-        private = empty_private(entities, len(self.draws))
+        agent_state = empty_state(entities, len(self.draws))
         old_agents = entities.index.agents.texts.find(self.memory.entities.index.agents.texts)
         places = {Level.AGENT: old_agents, Level.ENTITY: old_position, Level.EVENT: old_events}
         for own in self.likelihood.state_fields:
-            private[own.name][:] = own.initial
-            private[own.name][:, places[own.level]] = self.memory.private[own.name]
-        return private
+            agent_state[own.name][:] = own.initial
+            agent_state[own.name][:, places[own.level]] = self.memory.agent_state[own.name]
+        return agent_state

@@ -22,10 +22,11 @@ from fedhlcr.privacy import shamir
 from fedhlcr.privacy.ciphers import KEY_BYTES, TAG_BYTES, KeyPair, derive, keystream, seal, unseal
 from fedhlcr.privacy.fixed_point import FixedArray
 from fedhlcr.privacy.neighbours import threshold
-from fedhlcr.privacy.roster import CHANNEL, MASKING, Advert, Identity, Roster, signed_text
-from fedhlcr.privacy.terms import DIGEST_BYTES, Stage, Terms, as_array, read_request, write_reply
+from fedhlcr.privacy.roster import CHANNEL, MASKING, Advert, Roster, Signer, signed_text
+from fedhlcr.privacy.terms import DIGEST_BYTES, SumStage, Terms, as_array, read_request, write_reply
 from fedhlcr.storage.codec import Record
 from fedhlcr.storage.reader import RecordReader
+from fedhlcr.storage.records import Below, Sizes, from_record, stored, to_record, under
 
 # The two secrets of a party, in the order of its shares: one for its own mask, one for the masks it shares.
 SELF_SEED = 0
@@ -58,7 +59,7 @@ class Membership:
     Parameters
     ----------
     digest : of the roster
-    n_parties, index : size of the roster, and the party's position there
+    index : the party's position in the roster
     group : positions of the members
     masking_keys : their public keys for masks, shape (group, 32)
     channel_keys : the keys that seal shares for them and those that open shares from them, shape (group, 2, 32)
@@ -67,15 +68,19 @@ class Membership:
     present : which parties of the roster sent shares
     """
 
-    digest: bytes
-    n_parties: int
-    index: int
-    group: IndexArray
-    masking_keys: NDArray[np.uint8]
-    channel_keys: NDArray[np.uint8]
-    shares: shamir.Shares
-    held: NDArray[np.bool_]
-    present: NDArray[np.bool_]
+    digest: bytes = stored(bytes, DIGEST_BYTES)
+    index: int = stored(int)
+    group: IndexArray = stored("i8", "group", possible=Below("parties"))
+    masking_keys: NDArray[np.uint8] = stored("u1", "group", KEY_BYTES)
+    channel_keys: NDArray[np.uint8] = stored("u1", "group", 2, KEY_BYTES)
+    shares: shamir.Shares = stored("u4", "group", *SHARES_SHAPE)
+    held: NDArray[np.bool_] = stored("?", "group")
+    present: NDArray[np.bool_] = stored("?", "parties")
+
+    @property
+    def n_parties(self) -> int:
+        """Size of the roster."""
+        return len(self.present)
 
     @property
     def threshold(self) -> int:
@@ -86,37 +91,8 @@ class Membership:
         """The members of the group, without the party itself."""
         return self.group != self.index
 
-    def to_record(self) -> Record:
-        return {
-            "digest": as_array(self.digest),
-            "index": self.index,
-            "group": self.group,
-            "masking_keys": self.masking_keys,
-            "channel_keys": self.channel_keys,
-            "shares": self.shares,
-            "held": self.held,
-            "present": self.present,
-        }
-
-    @classmethod
-    def read(cls, reader: RecordReader) -> Membership:
-        present = reader.array("present", "?", (None,))
-        n_parties = len(present)
-        group = reader.array("group", "i8", (None,), lambda index: (index >= 0) & (index < n_parties))
-        size = len(group)
-        index = reader.value("index", int)
-        reader.require(index in group.tolist() and (np.diff(group) > 0).all(), "group")
-        return cls(
-            reader.array("digest", "u1", (DIGEST_BYTES,)).tobytes(),
-            n_parties,
-            index,
-            group,
-            reader.array("masking_keys", "u1", (size, KEY_BYTES)),
-            reader.array("channel_keys", "u1", (size, 2, KEY_BYTES)),
-            reader.array("shares", "u4", (size, *SHARES_SHAPE)),
-            reader.array("held", "?", (size,)),
-            present,
-        )
+    def check_record(self, reader: RecordReader, sizes: Sizes) -> None:  # noqa: ARG002
+        reader.require(self.index in self.group.tolist() and (np.diff(self.group) > 0).all(), "group")
 
 
 def commitment(seed: bytes, digest: bytes, index: int) -> bytes:
@@ -145,30 +121,30 @@ class Party:
         unchanged
     """
 
-    def __init__(self, name: str, terms: Terms, identity: Identity | None = None) -> None:
+    def __init__(self, name: str, terms: Terms, identity: Signer | None = None) -> None:
         self.name = name
         self.terms = terms
         self.identity = identity
-        self.stage = Stage.KEYS
+        self.stage = SumStage.KEYS
         self._secrets: Secrets | None = None
         self._member: Membership | None = None
 
     def handle(self, message: bytes, values: Callable[[], FixedArray]) -> bytes:
         """Answer a message of the server. `values` is called once, in the third of the four stages."""
-        if self.stage is Stage.OVER:
+        if self.stage is SumStage.OVER:
             raise SecureSumError("the round is over: every stage is answered once. Wait for the next round.")
         reader = read_request(message, self.stage, self.terms)
-        if self.stage is Stage.KEYS:
+        if self.stage is SumStage.KEYS:
             reply = self._advertise()
-        elif self.stage is Stage.SHARES:
+        elif self.stage is SumStage.SHARES:
             reply = self._share(Roster.read(reader, self.terms))
-        elif self.stage is Stage.MASKED:
+        elif self.stage is SumStage.MASKED:
             reply = self._mask(reader, values)
         else:
             reply = self._unmask(reader)
         return reply
 
-    def _reply(self, record: Record, then: Stage) -> bytes:
+    def _reply(self, record: Record, then: SumStage) -> bytes:
         reply = write_reply(self.stage, self.terms, record)
         self.stage = then
         return reply
@@ -179,7 +155,7 @@ class Party:
         if self.identity is not None:
             signature = self.identity.sign(signed_text(self.terms, self.name, secrets.public))
         self._secrets = secrets
-        return self._reply(Advert(secrets.public, signature).to_record(), Stage.SHARES)
+        return self._reply(to_record(Advert(secrets.public, signature)), SumStage.SHARES)
 
     def _share(self, roster: Roster) -> bytes:
         secrets = self._secrets
@@ -198,7 +174,6 @@ class Party:
         held = group == index
         member = Membership(
             roster.digest,
-            len(roster),
             index,
             group,
             roster.keys[group, MASKING],
@@ -213,7 +188,7 @@ class Party:
             data = seal(member.channel_keys[row, 0].tobytes(), shares[row].astype("<u4").tobytes(), context)
             sealed[row] = np.frombuffer(data, np.uint8)
         self._member = member
-        return self._reply({"digest": as_array(member.digest), "sealed": sealed}, Stage.MASKED)
+        return self._reply({"digest": as_array(member.digest), "sealed": sealed}, SumStage.MASKED)
 
     def _mask(self, reader: RecordReader, values: Callable[[], FixedArray]) -> bytes:
         secrets = self._secrets
@@ -235,7 +210,7 @@ class Party:
         masked += _checked(values(), self.terms.n_values)
         self._member = member
         seal_of_seed = commitment(secrets.seed, member.digest, member.index)
-        return self._reply({"masked": masked, "commitment": as_array(seal_of_seed)}, Stage.UNMASKING)
+        return self._reply({"masked": masked, "commitment": as_array(seal_of_seed)}, SumStage.UNMASKING)
 
     def _unmask(self, reader: RecordReader) -> bytes:
         member = self._member
@@ -248,7 +223,7 @@ class Party:
         which = np.where(survivors[member.group[rows]], SELF_SEED, MASKING_KEY)
         record = {"shares": member.shares[rows, which], "held": member.held[rows]}
         self._secrets = self._member = None
-        return self._reply(record, Stage.OVER)
+        return self._reply(record, SumStage.OVER)
 
     def _require_enough(self, present: NDArray[np.bool_], what: str) -> None:
         member = self._member
@@ -263,27 +238,26 @@ class Party:
 
     def to_record(self) -> Record:
         """Return the state between two messages, secrets included; keep it where only the party can read it."""
-        record: Record = {"name": self.name, "stage": self.stage.value}
-        record |= {f"terms_{name}": value for name, value in self.terms.to_record().items()}
+        record: Record = {"name": self.name, "stage": self.stage.value, **under("terms_", to_record(self.terms))}
         if self._secrets is not None:
             keys = self._secrets.channel.secret, self._secrets.masking.secret, self._secrets.seed
             record["secrets"] = as_array(b"".join(keys)).reshape(3, KEY_BYTES)
         if self._member is not None:
-            record |= {f"member_{name}": value for name, value in self._member.to_record().items()}
+            record |= under("member_", to_record(self._member))
         return record
 
     @classmethod
-    def read(cls, reader: RecordReader, identity: Identity | None = None) -> Party:
+    def read(cls, reader: RecordReader, identity: Signer | None = None) -> Party:
         """Return the party whose `to_record` the reader has."""
-        party = cls(reader.value("name", str), Terms.read(reader.part("terms_")), identity)
+        party = cls(reader.value("name", str), from_record(Terms, reader.part("terms_")), identity)
         stage = reader.value("stage", str)
-        reader.require(stage in {known.value for known in Stage}, "stage")
-        party.stage = Stage(stage)
-        if party.stage in (Stage.SHARES, Stage.MASKED, Stage.UNMASKING):
+        reader.require(stage in {known.value for known in SumStage}, "stage")
+        party.stage = SumStage(stage)
+        if party.stage in (SumStage.SHARES, SumStage.MASKED, SumStage.UNMASKING):
             channel, masking, seed = (row.tobytes() for row in reader.array("secrets", "u1", (3, KEY_BYTES)))
             party._secrets = Secrets(KeyPair.from_secret(channel), KeyPair.from_secret(masking), seed)
-        if party.stage in (Stage.MASKED, Stage.UNMASKING):
-            party._member = Membership.read(reader.part("member_"))
+        if party.stage in (SumStage.MASKED, SumStage.UNMASKING):
+            party._member = from_record(Membership, reader.part("member_"))
         return party
 
 

@@ -24,7 +24,7 @@ UNIT = float(1 << FRACTION_BITS)
 
 
 @dataclass(frozen=True)
-class Block:
+class ClippedBlock:
     """A part of a message that is clipped as one vector: how many numbers it has, and μ of its release."""
 
     name: str
@@ -60,17 +60,19 @@ def agent_vectors(values: Sequence[FloatArray]) -> NDArray[np.int64]:
     return np.trunc(clipped * UNIT).astype(np.int64)
 
 
-def server_noise(blocks: Sequence[Block], source: NoiseSource = discrete_gaussian) -> NDArray[np.int64]:
+def server_noise(blocks: Sequence[ClippedBlock], source: NoiseSource = discrete_gaussian) -> NDArray[np.int64]:
     """(size,) the noise that a trusted server adds to the sum of all blocks."""
     return np.concatenate([source(block.lattice_scale, block.size) for block in blocks])
 
 
-def agent_noise(blocks: Sequence[Block], n_shares: int, source: NoiseSource = discrete_gaussian) -> NDArray[np.int64]:
+def agent_noise(
+    blocks: Sequence[ClippedBlock], n_shares: int, source: NoiseSource = discrete_gaussian
+) -> NDArray[np.int64]:
     """(size,) the share of the noise that one agent adds to its own vector, if at least `n_shares` agents do."""
     return np.concatenate([noise_share(block.lattice_scale, block.size, n_shares, source) for block in blocks])
 
 
-def decode(total: NDArray[np.int64], blocks: Sequence[Block]) -> dict[str, FloatArray]:
+def decode(total: NDArray[np.int64], blocks: Sequence[ClippedBlock]) -> dict[str, FloatArray]:
     """A noisy sum in lattice units as blocks by name, in units of the clip."""
     ends = np.cumsum([block.size for block in blocks])[:-1]
     parts = np.split(total.astype(np.float64) / UNIT, ends)
@@ -78,7 +80,7 @@ def decode(total: NDArray[np.int64], blocks: Sequence[Block]) -> dict[str, Float
 
 
 def release(
-    values: Sequence[FloatArray], blocks: Sequence[Block], source: NoiseSource = discrete_gaussian
+    values: Sequence[FloatArray], blocks: Sequence[ClippedBlock], source: NoiseSource = discrete_gaussian
 ) -> dict[str, FloatArray]:
     """The noisy sums over all agents, by a trusted server.
 

@@ -22,6 +22,7 @@ from fedhlcr.privacy.neighbours import groups_of, places_of, threshold
 from fedhlcr.privacy.terms import Terms, as_array
 from fedhlcr.storage.codec import Record
 from fedhlcr.storage.reader import RecordReader
+from fedhlcr.storage.records import Sizes, stored
 
 # Each party advertises two keys: one encrypts the shares sent to it, one makes masks.
 CHANNEL = 0
@@ -30,7 +31,7 @@ N_KEYS = 2
 SIGNATURE_LIMIT = 1024
 
 
-class Identity(Protocol):
+class Signer(Protocol):
     """Who a party is beyond one round: it signs the party's keys and verifies those of others."""
 
     def sign(self, data: bytes) -> bytes: ...
@@ -42,17 +43,11 @@ class Identity(Protocol):
 class Advert:
     """What a party advertises in the first stage: its public keys (2 × 32 bytes), and their signature or nothing."""
 
-    keys: bytes
-    signature: bytes
+    keys: bytes = stored(bytes, N_KEYS, KEY_BYTES)
+    signature: bytes = stored(bytes, None)
 
-    def to_record(self) -> Record:
-        return {"keys": as_array(self.keys).reshape(N_KEYS, KEY_BYTES), "signature": as_array(self.signature)}
-
-    @classmethod
-    def read(cls, reader: RecordReader) -> Advert:
-        signature = reader.array("signature", "u1", (None,))
-        reader.require(len(signature) <= SIGNATURE_LIMIT, "signature")
-        return cls(reader.array("keys", "u1", (N_KEYS, KEY_BYTES)).tobytes(), signature.tobytes())
+    def check_record(self, reader: RecordReader, sizes: Sizes) -> None:  # noqa: ARG002
+        reader.require(len(self.signature) <= SIGNATURE_LIMIT, "signature")
 
 
 def signed_text(terms: Terms, party: str, keys: bytes) -> bytes:
@@ -108,7 +103,7 @@ class Roster:
     def threshold(self) -> int:
         return threshold(self.group_size)
 
-    def check(self, identity: Identity | None) -> None:
+    def check(self, identity: Signer | None) -> None:
         """SecureSumError unless there are enough parties, all different, each with keys that it signed."""
         if len(self) < self.terms.min_parties:
             raise SecureSumError(

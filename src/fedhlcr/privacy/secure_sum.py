@@ -63,13 +63,14 @@ from fedhlcr.privacy.shamir import N_LIMBS, PRIME, Shares
 from fedhlcr.privacy.terms import (
     DIGEST_BYTES,
     MESSAGE_ERRORS,
-    Stage,
+    SumStage,
     Terms,
     read_reply,
     write_request,
 )
 from fedhlcr.privacy.unmasking import Unmasking
 from fedhlcr.storage.reader import RecordReader
+from fedhlcr.storage.records import from_record, to_record
 
 # Whether a signature of a party's text is right.
 Verify = Callable[[str, bytes, bytes], bool]
@@ -115,7 +116,7 @@ class SecureSum:
         self.void_reason: str | None = None
         self.has_asked_for_values = False
         self._verify = verify
-        self._stage: Stage | None = None
+        self._stage: SumStage | None = None
         self._suspects: set[str] = set()
 
     @property
@@ -128,8 +129,8 @@ class SecureSum:
             raise FederationError("the secure sum has begun already; make a new one for the next round.")
         if self._is_void(len(self.parties), "was invited" if len(self.parties) == 1 else "were invited"):
             return {}
-        self._stage = Stage.KEYS
-        return dict.fromkeys(self.parties, write_request(Stage.KEYS, self.terms, self.terms.to_record()))
+        self._stage = SumStage.KEYS
+        return dict.fromkeys(self.parties, write_request(SumStage.KEYS, self.terms, to_record(self.terms)))
 
     def proceed(self, replies: Mapping[str, bytes]) -> Messages:
         """Take the replies to the last messages; return the next ones, none if the sum is over.
@@ -137,18 +138,18 @@ class SecureSum:
         Who is missing among the replies has dropped out. Replies of others than those asked are ignored.
         """
         match self._stage:
-            case Stage.KEYS:
+            case SumStage.KEYS:
                 return self._take_keys(replies)
-            case Stage.SHARES:
+            case SumStage.SHARES:
                 return self._take_shares(replies)
-            case Stage.MASKED:
+            case SumStage.MASKED:
                 return self._take_masked(replies)
-            case Stage.UNMASKING:
+            case SumStage.UNMASKING:
                 return self._take_unmasking(replies)
         raise FederationError("the secure sum has not begun, or is over; call begin() once, then proceed().")
 
     def _take_keys(self, replies: Mapping[str, bytes]) -> Messages:
-        adverts = self._read(replies, self.parties, lambda _, reader: Advert.read(reader))
+        adverts = self._read(replies, self.parties, lambda _, reader: from_record(Advert, reader))
         repeated = repeated_keys(Roster.of(self.terms, adverts).keys)
         for party in [party for party, advert in adverts.items() if not self._is_acceptable(party, advert, repeated)]:
             del adverts[party]
@@ -157,8 +158,8 @@ class SecureSum:
             return {}
         self._roster = Roster.of(self.terms, adverts)
         self._index = {party: index for index, party in enumerate(adverts)}
-        self._stage = Stage.SHARES
-        return dict.fromkeys(adverts, write_request(Stage.SHARES, self.terms, self._roster.to_record()))
+        self._stage = SumStage.SHARES
+        return dict.fromkeys(adverts, write_request(SumStage.SHARES, self.terms, self._roster.to_record()))
 
     def _is_acceptable(self, party: str, advert: Advert, repeated: set[bytes]) -> bool:
         keys = advert.keys[:KEY_BYTES], advert.keys[KEY_BYTES:]
@@ -183,7 +184,7 @@ class SecureSum:
         for party, rows in received.items():
             sealed[self._index[party]] = rows
             self._present[self._index[party]] = True
-        self._stage = Stage.MASKED
+        self._stage = SumStage.MASKED
         self.has_asked_for_values = True
         return {party: self._inbox(self._index[party], sealed) for party in received}
 
@@ -193,7 +194,7 @@ class SecureSum:
         places = self._roster.places[index]
         rows = self._present[group] & (group != index)
         inbox = {"present": self._present, "sealed": sealed[group[rows], places[rows]]}
-        return write_request(Stage.MASKED, self.terms, inbox)
+        return write_request(SumStage.MASKED, self.terms, inbox)
 
     def _take_masked(self, replies: Mapping[str, bytes]) -> Messages:
         roster = self._roster
@@ -214,8 +215,8 @@ class SecureSum:
         self._total = total
         self._unmasking = Unmasking(roster, self._present, commitments)
         survivors = np.isin(np.arange(len(roster)), list(commitments))
-        self._stage = Stage.UNMASKING
-        return dict.fromkeys(received, write_request(Stage.UNMASKING, self.terms, {"survivors": survivors}))
+        self._stage = SumStage.UNMASKING
+        return dict.fromkeys(received, write_request(SumStage.UNMASKING, self.terms, {"survivors": survivors}))
 
     def _take_unmasking(self, replies: Mapping[str, bytes]) -> Messages:
         roster = self._roster
@@ -230,7 +231,7 @@ class SecureSum:
         received = self._read(replies, survivors, read)
         for party, (shares, held) in received.items():
             unmasking.add(self._index[party], shares, held)
-        self._stage = Stage.OVER
+        self._stage = SumStage.OVER
         try:
             self.result = SecureTotal(survivors, unmasking.remove_masks(self._total))
         except SecureSumError as error:
@@ -256,6 +257,6 @@ class SecureSum:
         """Whether too few are left; then the sum is over."""
         if count >= self.terms.min_parties:
             return False
-        self._stage = Stage.OVER
+        self._stage = SumStage.OVER
         self.void_reason = f"{PARTY.count(count)} {what}, but at least {self.terms.min_parties} are needed."
         return True

@@ -16,10 +16,12 @@ from hashlib import sha256
 import numpy as np
 from numpy.typing import NDArray
 
+from fedhlcr._support.checks import positive
 from fedhlcr.exceptions import ArgumentError, CodecError, SecureSumError
 from fedhlcr.storage import codec
-from fedhlcr.storage.codec import Record, Value
+from fedhlcr.storage.codec import Value
 from fedhlcr.storage.reader import RecordReader
+from fedhlcr.storage.records import from_record, stored, stored_fields, to_record
 
 VERSION = 1
 PROTOCOL = b"fedhlcr secure sum 1"
@@ -27,10 +29,9 @@ DIGEST_BYTES = 32
 # A sum of one party is that party's values.
 FEWEST_PARTIES = 2
 INTEGER_LIMIT = 2**63
-_NUMBERS = ("run", "session", "epoch", "round", "n_values", "min_parties")
 
 
-class Stage(Enum):
+class SumStage(Enum):
     """What a party answers next; in each stage the server asks once."""
 
     KEYS = "keys"
@@ -51,15 +52,15 @@ class Terms:
     min_parties : fewest parties whose sum may be revealed
     """
 
-    run: int
-    session: int
-    epoch: int
-    round: int
-    n_values: int
-    min_parties: int
+    run: int = stored(int)
+    session: int = stored(int)
+    epoch: int = stored(int)
+    round: int = stored(int)
+    n_values: int = stored(int, possible=positive)
+    min_parties: int = stored(int, possible=lambda number: number >= FEWEST_PARTIES)
 
     def __post_init__(self) -> None:
-        for name in _NUMBERS:
+        for name in stored_fields(Terms):
             least = {"n_values": 1, "min_parties": FEWEST_PARTIES}.get(name, -INTEGER_LIMIT)
             value = getattr(self, name)
             if not least <= value < INTEGER_LIMIT:
@@ -68,44 +69,30 @@ class Terms:
     @cached_property
     def context(self) -> bytes:
         """A hash of the terms; part of every message, signature, key derivation and encryption of the sum."""
-        return sha256(_text(self.to_record())).digest()
-
-    def to_record(self) -> Record:
-        return {name: int(getattr(self, name)) for name in _NUMBERS}
-
-    @classmethod
-    def read(cls, reader: RecordReader) -> Terms:
-        numbers = {name: reader.value(name, int) for name in _NUMBERS}
-        reader.require(numbers["n_values"] >= 1, "n_values")
-        reader.require(numbers["min_parties"] >= FEWEST_PARTIES, "min_parties")
-        return cls(**numbers)
+        return sha256(PROTOCOL + struct.pack("<6q", *to_record(self).values())).digest()
 
 
-def _text(numbers: Record) -> bytes:
-    return PROTOCOL + struct.pack("<6q", *(numbers[name] for name in _NUMBERS))
-
-
-def write_request(stage: Stage, terms: Terms, record: Mapping[str, Value]) -> bytes:
+def write_request(stage: SumStage, terms: Terms, record: Mapping[str, Value]) -> bytes:
     """Return what the server asks of a party in a stage, as bytes."""
     return codec.encode(f"secure-sum-ask-{stage.value}", VERSION, {"context": as_array(terms.context), **record})
 
 
-def write_reply(stage: Stage, terms: Terms, record: Mapping[str, Value]) -> bytes:
+def write_reply(stage: SumStage, terms: Terms, record: Mapping[str, Value]) -> bytes:
     """Return what a party answers in a stage, as bytes."""
     return codec.encode(f"secure-sum-{stage.value}", VERSION, {"context": as_array(terms.context), **record})
 
 
 def terms_of(data: bytes) -> Terms:
     """Return the terms that the server proposes in the first message of a sum."""
-    record = codec.decode(data, f"secure-sum-ask-{Stage.KEYS.value}", VERSION)
-    return Terms.read(RecordReader(record, "the message", "wait for the next round"))
+    record = codec.decode(data, f"secure-sum-ask-{SumStage.KEYS.value}", VERSION)
+    return from_record(Terms, RecordReader(record, "the message", "wait for the next round"))
 
 
-def read_request(data: bytes, stage: Stage, terms: Terms) -> RecordReader:
+def read_request(data: bytes, stage: SumStage, terms: Terms) -> RecordReader:
     return _read(data, f"secure-sum-ask-{stage.value}", terms)
 
 
-def read_reply(data: bytes, stage: Stage, terms: Terms) -> RecordReader:
+def read_reply(data: bytes, stage: SumStage, terms: Terms) -> RecordReader:
     return _read(data, f"secure-sum-{stage.value}", terms)
 
 

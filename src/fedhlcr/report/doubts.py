@@ -9,16 +9,17 @@ import numpy as np
 
 from fedhlcr._support.wording import CLUSTER, ROUND, Noun, listed, number, percent
 from fedhlcr.analysis.evaluation import LEVEL, Evaluation, coverage_gap
+from fedhlcr.analysis.facts import SURE
+from fedhlcr.analysis.rounds import FederatedRun
 from fedhlcr.analysis.scores import BIN_LEVEL, SHOWN, calibration_bins
-from fedhlcr.analysis.summary import NEAR_THE_LIMIT, few_events
+from fedhlcr.analysis.words import few_events
 from fedhlcr.estimators.base import HierarchicalPredictor
 from fedhlcr.exceptions import name_in_python
 from fedhlcr.federation.convergence import ended_at_limit, ended_stable
 from fedhlcr.federation.run import INTERRUPTED
 from fedhlcr.posterior import alignment
 from fedhlcr.posterior.diagnostics import R_HAT_LIMIT, disagreement
-from fedhlcr.report.findings import SURE, Findings
-from fedhlcr.report.rounds import Rounds
+from fedhlcr.report.findings import Findings
 from fedhlcr.report.verdict import rival_name
 
 ANSWER = Noun("answer", "answers")
@@ -57,33 +58,36 @@ FITTED_EVENTS = Doubt(
 
 
 def find_doubts(
-    model: HierarchicalPredictor, findings: Findings, rounds: Rounds | None, scores: Evaluation | None
+    model: HierarchicalPredictor,
+    findings: Findings,
+    run: FederatedRun | None,
+    scores: Evaluation | None,
 ) -> tuple[Doubt, ...]:
     """All doubts, the serious ones first."""
     found = [
-        *_interruption(model, rounds),
-        *_agreement(model, findings, rounds),
-        *_few_events(model),
-        *_cluster_limit(model),
+        *_interruption(model, run),
+        *_agreement(model, findings, run),
+        *_few_events(findings),
+        *_cluster_limit(model, findings),
         *_held_out(findings, scores),
         *_simpler(model, findings, scores),
         *_labels(findings),
         *_small_clusters(findings),
         *_alike(model, findings),
         *([] if findings.link is not None else [*_scatter(findings), *_noise(findings)]),
-        *_federation(rounds),
+        *_federation(run),
     ]
     return tuple(sorted(found, key=lambda doubt: not doubt.serious))
 
 
-def _interruption(model: HierarchicalPredictor, rounds: Rounds | None) -> Iterator[Doubt]:
-    if rounds is not None:
-        if rounds.stop_reason == INTERRUPTED:
+def _interruption(model: HierarchicalPredictor, run: FederatedRun | None) -> Iterator[Doubt]:
+    if run is not None:
+        if run.stop_reason == INTERRUPTED:
             text = "The model uses the draws kept so far. Fit it again, or resume from its checkpoint."
-            yield Doubt(f"The run was interrupted after {ROUND.count(rounds.n_rounds)}", text, serious=True)
-        elif ended_at_limit(rounds.stop_reason):
+            yield Doubt(f"The run was interrupted after {ROUND.count(run.n_rounds)}", text, serious=True)
+        elif ended_at_limit(run.stop_reason):
             text = "Its log joint was not stable yet. Allow more rounds with `rounds`, or leave that parameter out."
-            yield Doubt(f"The run ended at its limit of {ROUND.count(rounds.n_rounds)}", text)
+            yield Doubt(f"The run ended at its limit of {ROUND.count(run.n_rounds)}", text)
         return
     # the model of a federation on Flower does not record how the run went
     trace = getattr(model, "trace_", None)
@@ -96,11 +100,11 @@ def _interruption(model: HierarchicalPredictor, rounds: Rounds | None) -> Iterat
         yield Doubt(f"The fit was interrupted after {done:,} of {planned:,} sweeps", text, serious=True)
 
 
-def _agreement(model: HierarchicalPredictor, findings: Findings, rounds: Rounds | None) -> Iterator[Doubt]:
+def _agreement(model: HierarchicalPredictor, findings: Findings, run: FederatedRun | None) -> Iterator[Doubt]:
     figures = disagreement(model.diagnostics_)
     if findings.n_chains > 1:
         if figures:
-            longer = f"Run longer chains (`n_sweeps={2 * model.n_sweeps}`), or fix `n_clusters`." if not rounds else ""
+            longer = f"Run longer chains (`n_sweeps={2 * model.n_sweeps}`), or fix `n_clusters`." if not run else ""
             text = (
                 f"R-hat is 1 if chains agree. It is above {R_HAT_LIMIT} for: {figures}. The chains found different "
                 f"clusters. The clusters shown are a compromise; predictions average over all chains. {longer}"
@@ -110,7 +114,7 @@ def _agreement(model: HierarchicalPredictor, findings: Findings, rounds: Rounds 
     if figures:
         headline = "The fit had not settled, so its figures may still change"
         longer = "Let it run longer."
-        if rounds is not None and ended_stable(rounds.stop_reason):
+        if run is not None and ended_stable(run.stop_reason):
             # the run ended because the log joint was stable; other quantities may not have been
             headline = "Not everything had settled when the run ended"
             longer = "A run ends when its log joint is stable. Let it run longer with a larger `patience`."
@@ -123,14 +127,14 @@ def _agreement(model: HierarchicalPredictor, findings: Findings, rounds: Rounds 
     yield Doubt("Only one chain was run, so it is unknown if another one would find the same clusters", text)
 
 
-def _few_events(model: HierarchicalPredictor) -> Iterator[Doubt]:
-    if scarce := few_events(model):
+def _few_events(findings: Findings) -> Iterator[Doubt]:
+    if scarce := few_events(findings):
         text = "Intervals are too narrow. Fit more events, or fewer features."
         yield Doubt(f"Only {scarce} were fitted", text, serious=True)
 
 
-def _cluster_limit(model: HierarchicalPredictor) -> Iterator[Doubt]:
-    if model.n_clusters == "auto" and model.n_clusters_ > NEAR_THE_LIMIT * model.max_clusters:
+def _cluster_limit(model: HierarchicalPredictor, findings: Findings) -> Iterator[Doubt]:
+    if findings.is_near_limit:
         text = f"There may be more. Try `max_clusters={2 * model.max_clusters}`."
         headline = f"The number of clusters, {model.n_clusters_}, is close to the limit of {model.max_clusters}"
         yield Doubt(headline, text, serious=True)
@@ -184,7 +188,7 @@ def _simpler(model: HierarchicalPredictor, findings: Findings, scores: Evaluatio
     comparison = model.comparison_
     if comparison is None or comparison.verdict != "worse":
         return
-    seen = f"{comparison.sentence} Each fitted event was predicted from all others."
+    seen = comparison.told
     # held-out events decide, by the same criterion: the log density
     held_out = None if scores is None or scores.was_fitted else scores.densities
     if held_out is not None and held_out.verdict != "worse":
@@ -294,19 +298,19 @@ def _noise(findings: Findings) -> Iterator[Doubt]:
         yield Doubt("Most of the variance is noise", text)
 
 
-def _federation(rounds: Rounds | None) -> Iterator[Doubt]:
-    if rounds is None:
+def _federation(run: FederatedRun | None) -> Iterator[Doubt]:
+    if run is None:
         return
-    if n_refused := rounds.refused.sum():
+    if n_refused := run.n_refused:
         text = (
             "They came too late or did not pass the server’s checks. The log of a server gives the reasons; in a "
             "simulation with a failure rate, they are its failures."
         )
         yield Doubt(f"{ANSWER.count(n_refused)} {'was' if n_refused == 1 else 'were'} refused", text)
-    none = int((rounds.accepted == 0).sum())
+    none = int((run.rounds["n_accepted"] == 0).sum())
     if none:
         text = f"Nothing was learned in {'it' if none == 1 else 'them'}."
-        yield Doubt(f"In {none:,} of {ROUND.count(len(rounds.accepted))} nobody answered", text)
-    if rounds.answered < 0.5:
-        text = f"{percent(rounds.answered)} of the requests were answered in time. The run needed more rounds for it."
+        yield Doubt(f"In {none:,} of {ROUND.count(len(run.rounds))} nobody answered", text)
+    if run.answered < 0.5:
+        text = f"{percent(run.answered)} of the requests were answered in time. The run needed more rounds for it."
         yield Doubt("Most requests were not answered in time", text)

@@ -10,7 +10,7 @@ from typing import Any
 
 from fedhlcr._support.version import __version__
 from fedhlcr._support.wording import UNPRINTABLE, capital, listed, number, printable
-from fedhlcr.analysis.summary import privacy_words
+from fedhlcr.analysis.words import privacy_words
 from fedhlcr.data.hierarchy import has_entity_ids
 from fedhlcr.data.ids import canonical_text
 from fedhlcr.data.recipe import Recipe

@@ -9,6 +9,7 @@ from typing import Literal
 from fedhlcr._support.wording import EVENT, capital, fine_percent, listed, number, percent
 from fedhlcr.analysis.axis_lines import TargetAxis, target_axis
 from fedhlcr.analysis.evaluation import Evaluation
+from fedhlcr.analysis.facts import UserNames
 from fedhlcr.analysis.simpler import (
     LOGISTIC_PER_ENTITY,
     MIXED_MODEL,
@@ -22,7 +23,6 @@ from fedhlcr.analysis.simpler import (
 from fedhlcr.analysis.verdict import FitComparison, VerdictName
 from fedhlcr.estimators.base import HierarchicalPredictor
 from fedhlcr.report.findings import Findings
-from fedhlcr.report.names import Names
 
 BADGES = {"better": "Better", "about the same": "About the same", "worse": "Worse", "unknown": "Not evaluated"}
 NO_MIXED_MODEL = "It was not compared with a mixed model."
@@ -196,7 +196,7 @@ def is_slight(scores: Evaluation, errors: FitComparison) -> bool:
     return rival is not None and abs(scores.model.explained - rival.explained) < SLIGHT
 
 
-def _bars(scores: Evaluation, names: Names) -> tuple[tuple[str, float, str], ...]:
+def _bars(scores: Evaluation, names: UserNames) -> tuple[tuple[str, float, str], ...]:
     """Name, share explained and figure of each method, the model first."""
     methods = {"this model": scores.model, **{rival_name(name, names): own for name, own in scores.rivals.items()}}
     return tuple(
@@ -279,7 +279,7 @@ def _of_fit(findings: Findings, found: FitComparison) -> Verdict:
     return Verdict(found.verdict, (told, how), advice)
 
 
-def rival_name(name: str, names: Names) -> str:
+def rival_name(name: str, names: UserNames) -> str:
     """A simpler model in a sentence."""
     entity = names.entity.one
     return {
@@ -294,7 +294,7 @@ def rival_name(name: str, names: Names) -> str:
     }.get(name, f"a {name}")
 
 
-def _advice(rival: str, names: Names) -> str:
+def _advice(rival: str, names: UserNames) -> str:
     """What to use instead of the model."""
     use = {
         ONE_RIDGE: "`fedhlcr.baselines.GroupedRidge()`",
@@ -304,7 +304,7 @@ def _advice(rival: str, names: Names) -> str:
     return f"If you want predictions, use {rival_name(rival, names)}{f': {use}' if use else ''}."
 
 
-def _advice_on_responses(model: HierarchicalPredictor, rival: str, names: Names) -> str:
+def _advice_on_responses(model: HierarchicalPredictor, rival: str, names: UserNames) -> str:
     """The same for classes and counts."""
     of_each = f" for the events of each {names.entity.one}"
     use = {

@@ -23,8 +23,8 @@ from fedhlcr.model.priors import ModelSpec
 from fedhlcr.model.schema import GRAMS, LABEL_SCALARS, Globals, State
 from fedhlcr.model.sums import ClusterSums
 from fedhlcr.samplers import label_prior
-from fedhlcr.samplers.skipping import Certainty, everyone
-from fedhlcr.samplers.state import ChainState, Entities, ServerState, label_law
+from fedhlcr.samplers.skipping import LabelCertainty, everyone
+from fedhlcr.samplers.state import ChainState, EntityData, ServerState, label_law
 
 REBUILD_EVERY = 64
 # Size of the matrices that are made and used at once: they should stay in the cache of one core.
@@ -35,7 +35,7 @@ FIRST_SETTLING_ROUND = 1 << 31
 
 
 def step(
-    entities: Entities,
+    entities: EntityData,
     spec: ModelSpec,
     state: ChainState,
     stream: Stream,
@@ -48,22 +48,22 @@ def step(
     same shortcuts to all of them.
     """
     round_number = state.round + 1
-    agents = Agents(state.labels, state.private)
+    agents = AgentStates(state.labels, state.agent_state)
     if drawn is None:
         drawn = draw_globals(entities.likelihood, state, spec, stream.generator(round_number)).globals
     elif drawn.n_clusters != state.globals.n_clusters:
-        agents = Agents.unlabelled(entities)
+        agents = AgentStates.unlabelled(entities)
     # sums are updated from the entities that move, and rebuilt now and then, because rounding errors add up
     previous = None if round_number % REBUILD_EVERY == 0 else _old_sums(entities.likelihood, state, shortcuts)
     agents, sums = relabel(entities, drawn, agents, round_number, stream, previous, shortcuts)
-    return ChainState.of(entities.likelihood, round_number, agents.labels, sums, drawn, agents.private)
+    return ChainState.of(entities.likelihood, round_number, agents.labels, sums, drawn, agents.agent_state)
 
 
-def initial_state(entities: Entities, spec: ModelSpec, n_clusters: int, stream: Stream) -> ChainState:
+def initial_state(entities: EntityData, spec: ModelSpec, n_clusters: int, stream: Stream) -> ChainState:
     """Start a chain: draw coefficients from the prior, so that the clusters differ, then labels given these."""
-    given = initial_globals(entities.likelihood, spec, n_clusters, stream.generator(0))
-    agents, sums = relabel(entities, given, Agents.unlabelled(entities), 0, stream)
-    return ChainState.of(entities.likelihood, 0, agents.labels, sums, given, agents.private)
+    current = initial_globals(entities.likelihood, spec, n_clusters, stream.generator(0))
+    agents, sums = relabel(entities, current, AgentStates.unlabelled(entities), 0, stream)
+    return ChainState.of(entities.likelihood, 0, agents.labels, sums, current, agents.agent_state)
 
 
 def initial_globals(likelihood: AnyLikelihood, spec: ModelSpec, n_clusters: int, rng: np.random.Generator) -> Globals:
@@ -73,19 +73,19 @@ def initial_globals(likelihood: AnyLikelihood, spec: ModelSpec, n_clusters: int,
 
 
 def state_from_labels(
-    entities: Entities, spec: ModelSpec, labels: LabelArray, n_clusters: int, stream: Stream
+    entities: EntityData, spec: ModelSpec, labels: LabelArray, n_clusters: int, stream: Stream
 ) -> ChainState:
     """Start a chain at given labels: hyperparameters at their starting values, everything else drawn."""
     likelihood = entities.likelihood
-    given: Globals = likelihood.start(spec, n_clusters)
+    current: Globals = likelihood.start(spec, n_clusters)
     labels = np.ascontiguousarray(labels, dtype=np.int32)
     rng = stream.generator(0)
     for pass_number in range(SETTLING_PASSES):
         # table counts and weights depend on each other: draw them in turn until the equal start no longer matters
-        sums = sums_of_labels(entities, given, labels, FIRST_SETTLING_ROUND + pass_number, stream)
-        log_weights = label_prior.draw_log_weights(rng, sums.table_counts, given.global_concentration)
-        given = replace(given, log_weights=log_weights)
-    state = ChainState.of(likelihood, 0, labels, sums, given)
+        sums = sums_of_labels(entities, current, labels, FIRST_SETTLING_ROUND + pass_number, stream)
+        log_weights = label_prior.draw_log_weights(rng, sums.table_counts, current.global_concentration)
+        current = replace(current, log_weights=log_weights)
+    state = ChainState.of(likelihood, 0, labels, sums, current)
     return ChainState.of(likelihood, 0, labels, sums, draw_globals(likelihood, state, spec, rng).globals)
 
 
@@ -119,14 +119,14 @@ def draw_concentrations(rng: np.random.Generator, sums: ClusterSums, current: Gl
 
 
 @dataclass(frozen=True)
-class Agents:
-    """What agents keep from round to round: labels (entities,), −1 for none, and the likelihood's private state."""
+class AgentStates:
+    """What agents keep from round to round: labels (entities,), −1 for none, and the likelihood's agent state."""
 
     labels: LabelArray
-    private: State
+    agent_state: State
 
     @classmethod
-    def unlabelled(cls, entities: Entities) -> Agents:
+    def unlabelled(cls, entities: EntityData) -> AgentStates:
         return cls(np.full(len(entities), -1, dtype=np.int32), entities.start_state())
 
 
@@ -139,8 +139,8 @@ class Shortcuts:
     summed_labels : the labels under which the matrices of entities were summed; None if something else was summed
     """
 
-    def __init__(self, entities: Entities) -> None:
-        self.certainty = Certainty(len(entities))
+    def __init__(self, entities: EntityData) -> None:
+        self.certainty = LabelCertainty(len(entities))
         self.summed_labels: LabelArray | None = None
 
 
@@ -153,45 +153,45 @@ def _old_sums(
 
 
 def relabel(
-    entities: Entities,
-    given: Globals,
-    agents: Agents,
+    entities: EntityData,
+    current: Globals,
+    agents: AgentStates,
     round_number: int,
     stream: Stream,
     previous: dict[str, FloatArray] | None = None,
     shortcuts: Shortcuts | None = None,
-) -> tuple[Agents, ClusterSums]:
-    """The agents' half of a sweep: every agent's new labels and private state given the globals, and their sums.
+) -> tuple[AgentStates, ClusterSums]:
+    """The agents' half of a sweep: every agent's new labels and agent state given the globals, and their sums.
 
     Parameters
     ----------
     previous : the clusters' blocks under the old labels; None sums them from scratch
     """
     likelihood = entities.likelihood
-    part = entities.part(agents.private, round_number, stream)
+    part = entities.part(agents.agent_state, round_number, stream)
     if shortcuts is not None:
         shortcuts.summed_labels = None
-    if likelihood.has_state and not likelihood.sums_events(given):
-        return relabel_pages(likelihood, part, given, agents.labels)
+    if likelihood.has_state and not likelihood.sums_events(current):
+        return relabel_pages(likelihood, part, current, agents.labels)
     certainty = None if shortcuts is None else shortcuts.certainty
-    labels, answers, scoring = relabel_agents(likelihood, part, given, agents.labels, certainty)
+    labels, answers, scoring = relabel_agents(likelihood, part, current, agents.labels, certainty)
     if not likelihood.has_state:
-        return Agents(labels, {}), summed(entities, given, labels, answers, agents.labels, previous)
+        return AgentStates(labels, {}), summed(entities, current, labels, answers, agents.labels, previous)
     if shortcuts is not None:
         shortcuts.summed_labels = labels
     counts = added_up(answers)
     # they have a number for each agent and cluster, and the conclusion needs as many
     del answers
-    concluded = likelihood.conclude(part, given, scoring, labels, labels.astype(np.int64), 0)
-    blocks = likelihood.sum_schema.zero_blocks(given.n_clusters)
-    blocks[GRAMS] = summed_grams(part, given.n_clusters, labels, agents.labels, previous)
+    concluded = likelihood.conclude(part, current, scoring, labels, labels.astype(np.int64), 0)
+    blocks = likelihood.sum_schema.zero_blocks(current.n_clusters)
+    blocks[GRAMS] = summed_grams(part, current.n_clusters, labels, agents.labels, previous)
     sums = total_sums(likelihood, blocks, counts, sum_rows(concluded.scalars))
-    return Agents(labels, concluded.state), sums
+    return AgentStates(labels, concluded.state), sums
 
 
 def relabel_pages(
-    likelihood: AnyLikelihood, part: AgentsPart, given: Globals, labels: LabelArray
-) -> tuple[Agents, ClusterSums]:
+    likelihood: AnyLikelihood, part: AgentsPart, current: Globals, labels: LabelArray
+) -> tuple[AgentStates, ClusterSums]:
     """The same page by page, where agents score matrices of their own, such as effective ones.
 
     The matrices of a page stay in the processor's cache from where they are made to where they are summed, and there
@@ -207,7 +207,7 @@ def relabel_pages(
         first, last = pages.range(number)
         page = part.page(first, last, fields)
         own = slice(start[first], start[last])
-        new_labels[own], answers, concluded = relabel_page(likelihood, page, given, labels[own])
+        new_labels[own], answers, concluded = relabel_page(likelihood, page, current, labels[own])
         kept = part._replace(state=state).page(first, last, fields).state
         for name, values in concluded.state.items():
             kept[name][:] = values
@@ -223,46 +223,48 @@ def relabel_pages(
     blocks = dict(zip((block.name for block in likelihood.sum_schema.blocks), arrays, strict=True))
     whole = np.append(scalars, own_scalars)
     sums = ClusterSums.of(likelihood.sum_schema, blocks, entity_counts, table_counts, whole)
-    return Agents(new_labels, state), sums
+    return AgentStates(new_labels, state), sums
 
 
 def relabel_page(
-    likelihood: AnyLikelihood, page: AgentsPart, given: Globals, labels: LabelArray
+    likelihood: AnyLikelihood, page: AgentsPart, current: Globals, labels: LabelArray
 ) -> tuple[LabelArray, AgentAnswers, Concluded]:
-    """Draw new labels and the private state of a page's agents; return the labels, counts, and the conclusion."""
-    if likelihood.sweeps_at_once(given):
-        law = label_law(likelihood, given, page.round, single=page.single)
-        drawn = DrawnLabels(np.empty_like(labels), empty_answers(len(page.agents), given.n_clusters), everyone())
-        [concluded] = page.run(lambda _: likelihood.sweep(page, given, law, labels, drawn))
+    """Draw new labels and the agent state of a page's agents; return the labels, counts, and the conclusion."""
+    if likelihood.sweeps_at_once(current):
+        law = label_law(likelihood, current, page.round, single=page.single)
+        drawn = DrawnLabels(np.empty_like(labels), empty_answers(len(page.agents), current.n_clusters), everyone())
+        [concluded] = page.run(lambda _: likelihood.sweep(page, current, law, labels, drawn))
         return drawn.labels, drawn.answers, concluded
-    new_labels, answers, scoring = relabel_agents(likelihood, page, given, labels)
+    new_labels, answers, scoring = relabel_agents(likelihood, page, current, labels)
     rows = new_labels.astype(np.int64)
-    return new_labels, answers, likelihood.conclude(page, given, scoring, new_labels, rows, given.n_clusters)
+    return new_labels, answers, likelihood.conclude(page, current, scoring, new_labels, rows, current.n_clusters)
 
 
-def redraw(entities: Entities, given: Globals, agents: Agents, round_number: int, stream: Stream) -> Agents:
+def redraw(
+    entities: EntityData, current: Globals, agents: AgentStates, round_number: int, stream: Stream
+) -> AgentStates:
     """The agents' half of a sweep without its sums."""
-    return relabel(entities, given, agents, round_number, stream)[0]
+    return relabel(entities, current, agents, round_number, stream)[0]
 
 
 def relabel_agents(
     likelihood: AnyLikelihood,
     part: AgentsPart,
-    given: Globals,
+    current: Globals,
     labels: LabelArray,
-    certainty: Certainty | None = None,
+    certainty: LabelCertainty | None = None,
 ) -> tuple[LabelArray, AgentAnswers, FloatArray]:
     """Draw new labels of a part's entities; return all labels, these agents' counts, and the scoring matrices.
 
     `labels` (entities,) are the old labels of all entities; those of agents that take no part stay. With a certainty,
     all agents take part.
     """
-    law = label_law(likelihood, given, part.round, single=part.single)
-    scoring = likelihood.scoring_matrices(part, given)
+    law = label_law(likelihood, current, part.round, single=part.single)
+    scoring = likelihood.scoring_matrices(part, current)
     arrays = part.entities._replace(grams=scoring)
     new_labels = labels.copy()
-    answers = empty_answers(len(part.agents), given.n_clusters)
-    remembered = everyone() if certainty is None else certainty.before(likelihood, given, labels)
+    answers = empty_answers(len(part.agents), current.n_clusters)
+    remembered = everyone() if certainty is None else certainty.before(likelihood, current, labels)
 
     def run(block: int) -> int:
         asked = part.agents, *part.blocks.range(block)
@@ -298,8 +300,8 @@ def summed_grams(
 
 
 def summed(
-    entities: Entities,
-    given: Globals,
+    entities: EntityData,
+    current: Globals,
     labels: LabelArray,
     answers: AgentAnswers,
     old_labels: LabelArray | None = None,
@@ -311,10 +313,10 @@ def summed(
     are summed from scratch. `answers` are summed in the order of the agents.
     """
     likelihood = entities.likelihood
-    summands = likelihood.summands(entities.grams, given, labels)
+    summands = likelihood.summands(entities.grams, current, labels)
     if old_blocks is None or old_labels is None or not likelihood.has_fixed_summands:
         old_labels = np.full_like(labels, -1)
-        old_blocks = likelihood.sum_schema.zero_blocks(given.n_clusters)
+        old_blocks = likelihood.sum_schema.zero_blocks(current.n_clusters)
     blocks = {name: block.copy() for name, block in old_blocks.items()}
     for name, block in blocks.items():
         move_grams(summands.blocks[name], old_labels, labels, block)
@@ -342,13 +344,13 @@ def total_sums(
 
 
 def sums_of_labels(
-    entities: Entities, given: Globals, labels: LabelArray, round_number: int, stream: Stream
+    entities: EntityData, current: Globals, labels: LabelArray, round_number: int, stream: Stream
 ) -> ClusterSums:
     """Sums, table counts and auxiliaries of given labels, which stay as they are."""
-    answers = empty_answers(entities.index.n_agents, given.n_clusters)
-    law = label_law(entities.likelihood, given, round_number)
+    answers = empty_answers(entities.index.n_agents, current.n_clusters)
+    law = label_law(entities.likelihood, current, round_number)
     kernels.count_agents(entities.arrays(stream), law, labels, answers)
-    return summed(entities, given, labels, answers)
+    return summed(entities, current, labels, answers)
 
 
 def empty_answers(n_agents: int, n_clusters: int) -> AgentAnswers:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,11 +14,10 @@ from fedhlcr._support.streams import Stream
 from fedhlcr.model.priors import ModelSpec
 from fedhlcr.model.schema import Globals
 from fedhlcr.samplers import blocked, collapsed
-from fedhlcr.samplers.collapsed import LabelPrior
 from fedhlcr.samplers.merging import Merger, MergeSchedule, merge_state
-from fedhlcr.samplers.state import ChainState, Draw, Entities
+from fedhlcr.samplers.state import ChainState, Draw, EntityData
+from fedhlcr.settings import LabelPrior, SamplerName
 
-SamplerName = Literal["blocked", "collapsed"]
 Progress = Callable[[ChainState], None]
 
 # A chain starts with this many times the wanted clusters: the surplus keeps it out of local optima.
@@ -30,7 +29,7 @@ class ChainPlan:
     """How long a chain runs, with how many clusters, and which draws it keeps.
 
     A chain knows how long it runs, so the plan can fix `first_kept` and `thinning` beforehand. A federation may stop at
-    any round and cannot do so: `federation.keeping.DrawKeeper` thins its draws as it goes.
+    any round and cannot do so: `federation.kept_draws.DrawKeeper` thins its draws as it goes.
 
     Attributes
     ----------
@@ -101,7 +100,7 @@ class ChainResult:
 
 
 def run_chain(
-    entities: Entities, spec: ModelSpec, plan: ChainPlan, stream: Stream, progress: Progress | None = None
+    entities: EntityData, spec: ModelSpec, plan: ChainPlan, stream: Stream, progress: Progress | None = None
 ) -> ChainResult:
     """Run a chain. Ctrl-C ends it early and keeps what has been sampled so far.
 
@@ -145,7 +144,7 @@ def run_chain(
 
 
 def _step(
-    entities: Entities,
+    entities: EntityData,
     spec: ModelSpec,
     plan: ChainPlan,
     state: ChainState,
@@ -158,7 +157,7 @@ def _step(
     return collapsed.step(entities, spec, state, stream, plan.label_prior)
 
 
-def _merged(entities: Entities, state: ChainState, target: NDArray[np.int64] | None) -> ChainState:
+def _merged(entities: EntityData, state: ChainState, target: NDArray[np.int64] | None) -> ChainState:
     return state if target is None else merge_state(entities.likelihood, state, target)
 
 

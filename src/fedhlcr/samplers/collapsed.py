@@ -8,7 +8,6 @@ cluster: the paper's approximate one (`label_prior="paper"`) or the exact one, f
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Literal
 
 import numpy as np
 
@@ -19,13 +18,12 @@ from fedhlcr.kernels.arguments import CollapsedLaw
 from fedhlcr.model.priors import ModelSpec
 from fedhlcr.model.schema import Globals
 from fedhlcr.samplers.blocked import draw_globals, sums_of_labels
-from fedhlcr.samplers.state import ChainState, Entities
-
-LabelPrior = Literal["tables", "paper"]
+from fedhlcr.samplers.state import ChainState, EntityData
+from fedhlcr.settings import LabelPrior
 
 
 def step(
-    entities: Entities, spec: ModelSpec, state: ChainState, stream: Stream, label_prior: LabelPrior = "tables"
+    entities: EntityData, spec: ModelSpec, state: ChainState, stream: Stream, label_prior: LabelPrior = "tables"
 ) -> ChainState:
     """One sweep: draw every label given all others, then the globals given the labels. Paper: Algorithm 2.
 
@@ -36,16 +34,16 @@ def step(
     """
     likelihood = entities.likelihood
     round_number = state.round + 1
-    given = state.globals
-    terms = likelihood.collapsed_terms(entities.grams, given)
+    current = state.globals
+    terms = likelihood.collapsed_terms(entities.grams, current)
     arrays = entities.arrays(stream)._replace(grams=terms.grams)
     labels = state.labels.copy()
-    law = collapsed_law(terms.prior_precision, given, round_number, label_prior)
+    law = collapsed_law(terms.prior_precision, current, round_number, label_prior)
     kernels.collapsed_sweep(arrays, law, labels, likelihood.layout.n_coef)
-    sums = sums_of_labels(entities, given, labels, round_number, stream)
+    sums = sums_of_labels(entities, current, labels, round_number, stream)
     changed = float((labels != state.labels).sum())
     sums = replace(sums, scalars=sums.scalars | {"labels_changed": changed})
-    labelled = ChainState.of(likelihood, round_number, labels, sums, given)
+    labelled = ChainState.of(likelihood, round_number, labels, sums, current)
     drawn = draw_globals(likelihood, labelled, spec, stream.generator(round_number)).globals
     if label_prior == "paper":
         drawn = _with_paper_weights(drawn, sums.entity_counts)
@@ -53,13 +51,13 @@ def step(
 
 
 def collapsed_law(
-    prior_precision: FloatArray, given: Globals, round_number: int, label_prior: LabelPrior
+    prior_precision: FloatArray, current: Globals, round_number: int, label_prior: LabelPrior
 ) -> CollapsedLaw:
     return CollapsedLaw(
         prior_precision,
-        given.prior_weights(),
-        float(given.agent_concentration),
-        float(given.global_concentration) if label_prior == "paper" else 0.0,
+        current.prior_weights(),
+        float(current.agent_concentration),
+        float(current.global_concentration) if label_prior == "paper" else 0.0,
         round_number,
     )
 

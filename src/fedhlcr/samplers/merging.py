@@ -4,8 +4,8 @@ The gain of merging clusters k and l is evidence(M_k + M_l) − evidence(M_k) �
 alone, so a server can decide without a message. The prior of the labels is left out of the gain, because with it some
 true clusters are merged.
 
-With effects, `Merger` also switches these on, and when merging is over it lets `samplers.comparing` compare several
-clusters with one.
+With effects, `Merger` also switches these on, and when merging is over it lets `samplers.cluster_comparison` compare
+several clusters with one.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from fedhlcr.model.likelihood import AnyLikelihood
 from fedhlcr.model.priors import ModelSpec
 from fedhlcr.model.schema import Globals, Stage
 from fedhlcr.model.sums import ClusterSums
-from fedhlcr.samplers.comparing import FEWEST_ROUNDS, Comparison, Phase
+from fedhlcr.samplers.cluster_comparison import FEWEST_ROUNDS, ClusterComparison, Phase
 from fedhlcr.samplers.state import ChainState, ServerState
 
 # Effects are switched on after this many checks in a row without a merge of plain clusters.
@@ -79,7 +79,7 @@ class MergeSchedule:
 
 
 def merge_map(
-    likelihood: AnyLikelihood, sums: ClusterSums, given: Globals, n_wanted: int | None, accepted_loss: float = 0.0
+    likelihood: AnyLikelihood, sums: ClusterSums, current: Globals, n_wanted: int | None, accepted_loss: float = 0.0
 ) -> NDArray[np.int64]:
     """Merge greedily; return the new cluster of each old one, −1 for an empty cluster that is dropped.
 
@@ -90,7 +90,7 @@ def merge_map(
     occupied = np.flatnonzero(sums.occupied)
     empty = np.flatnonzero(~sums.occupied)
     groups = {int(k): [int(k)] for k in occupied}
-    gains = _GainTable(likelihood, sums, given)
+    gains = _GainTable(likelihood, sums, current)
     while len(groups) > (1 if n_wanted is None else n_wanted):
         gain, keep, drop = gains.best()
         if n_wanted is None and gain <= -accepted_loss:
@@ -108,9 +108,9 @@ def merge_map(
 class _GainTable:
     """The gains of all pairs of occupied clusters, updated as pairs merge."""
 
-    def __init__(self, likelihood: AnyLikelihood, sums: ClusterSums, given: Globals) -> None:
+    def __init__(self, likelihood: AnyLikelihood, sums: ClusterSums, current: Globals) -> None:
         self._likelihood = likelihood
-        self._given = given
+        self._current = current
         occupied = np.flatnonzero(sums.occupied)
         self._clusters = occupied.tolist()
         self._rows = {k: {name: block[k] for name, block in sums.blocks.items()} for k in self._clusters}
@@ -124,7 +124,7 @@ class _GainTable:
 
     def _set_gains(self, blocks: dict[str, FloatArray], pairs: list[tuple[int, int]]) -> None:
         one, other = np.array(pairs).T
-        merged = self._likelihood.evidence({name: own[one] + own[other] for name, own in blocks.items()}, self._given)
+        merged = self._likelihood.evidence({name: own[one] + own[other] for name, own in blocks.items()}, self._current)
         for pair, value in zip(pairs, merged, strict=True):
             self._gains[pair] = value - self._single[pair[0]] - self._single[pair[1]]
 
@@ -132,7 +132,7 @@ class _GainTable:
         """Log evidence of each set of entities."""
         names = [block.name for block in self._likelihood.sum_schema.blocks]
         stacked = {name: np.array([row[name] for row in rows]) for name in names}
-        return self._likelihood.evidence(stacked, self._given)
+        return self._likelihood.evidence(stacked, self._current)
 
     def _together(self, k: int, other: int) -> BlockRow:
         return {name: block + self._rows[other][name] for name, block in self._rows[k].items()}
@@ -178,7 +178,7 @@ def merge_state(likelihood: AnyLikelihood, state: ChainState, target: NDArray[np
     blocks = likelihood.shifted(state.sums.blocks, likelihood.effect_shift(shift, state.globals))
     sums = replace(state.sums, blocks=blocks).regroup(target)
     labels = target[state.labels].astype(np.int32)
-    return ChainState.of(likelihood, state.round, labels, sums, merged, state.private)
+    return ChainState.of(likelihood, state.round, labels, sums, merged, state.agent_state)
 
 
 def merge_shift(before: Globals, after: Globals, target: NDArray[np.int64]) -> FloatArray:
@@ -209,13 +209,13 @@ class Merger:
     idle: int = 0
     with_effects: bool = False
     merged_at: int = 0
-    comparison: Comparison | None = None
+    comparison: ClusterComparison | None = None
 
     @classmethod
     def planned(cls, schedule: MergeSchedule, n_wanted: int | None, spec: ModelSpec, *, over: bool = False) -> Merger:
         """With a comparison, if there are effects, the number of clusters is open, and the run is long enough."""
         compares = n_wanted is None and spec.effects != "none" and schedule.length >= FEWEST_ROUNDS
-        comparison = Comparison(schedule.length, schedule.start) if compares else None
+        comparison = ClusterComparison(schedule.length, schedule.start) if compares else None
         return cls(schedule, n_wanted, over=over, comparison=comparison)
 
     def stage(self, round_number: int) -> Stage:

@@ -32,7 +32,7 @@ def everyone() -> Remembered:
     return Remembered(EVERYONE, 1.0, 1.0, np.empty(0), 0.0, _NOTHING, _NOTHING, _NOTHING)
 
 
-class Certainty:
+class LabelCertainty:
     """What a chain remembers from sweep to sweep, twelve bytes for each entity."""
 
     def __init__(self, n_entities: int) -> None:
@@ -43,10 +43,10 @@ class Certainty:
         self._least = 1.0
         self._waste = 0.0
 
-    def before(self, likelihood: AnyLikelihood, given: Globals, labels: LabelArray) -> Remembered:
+    def before(self, likelihood: AnyLikelihood, current: Globals, labels: LabelArray) -> Remembered:
         """How to draw the labels that follow `labels` given these globals."""
-        scale = likelihood.common_scale(given)
-        if scale is None or given.n_clusters < 2 or not self._roots:
+        scale = likelihood.common_scale(current)
+        if scale is None or current.n_clusters < 2 or not self._roots:
             self._coef = None
             return everyone()
         if self._labels is not labels:
@@ -54,20 +54,20 @@ class Certainty:
             self._coef = None
             self._waiting = 0
             self._pause = 0
-        mode = self._mode(given)
-        moved = np.zeros(given.n_clusters)
-        size = _size(given.coef)
+        mode = self._mode(current)
+        moved = np.zeros(current.n_clusters)
+        size = _size(current.coef)
         if mode == SKIP and self._coef is not None:
-            moved = np.linalg.norm(given.coef - self._coef, axis=1) * (1.0 + 1e-12)
+            moved = np.linalg.norm(current.coef - self._coef, axis=1) * (1.0 + 1e-12)
             size = max(size, _size(self._coef))
         elif mode == REMEMBER:
-            self._coef = given.coef.copy()
+            self._coef = current.coef.copy()
             self._least = 1.0
             self._waste = 0.0
         return Remembered(mode, 0.5 / scale**2, size, moved, float(moved.max()), *self._roots)
 
-    def _mode(self, given: Globals) -> int:
-        if self._coef is not None and self._coef.shape == given.coef.shape:
+    def _mode(self, current: Globals) -> int:
+        if self._coef is not None and self._coef.shape == current.coef.shape:
             return SKIP
         self._coef = None
         if self._waiting:

@@ -31,7 +31,7 @@ from fedhlcr.storage.scratch import put_aside, row_blocks
 
 
 @dataclass(frozen=True)
-class Entities:
+class EntityData:
     """The data of the agents: each entity's Gram matrix in standardised units, and the likelihood of its events."""
 
     likelihood: AnyLikelihood
@@ -50,12 +50,12 @@ class Entities:
             self.grams, self.index.agent_start, self.index.entity_keys, stream.agent_streams(self.index.agent_keys)
         )
 
-    def part(self, private: State, round_number: int, stream: Stream) -> AgentsPart:
+    def part(self, agent_state: State, round_number: int, stream: Stream) -> AgentsPart:
         """All agents, as they take part in a sweep."""
         everyone = np.arange(self.index.n_agents)
         arrays = self.arrays(stream)
         figures = self.figures if self.likelihood.has_stages else None
-        own = arrays, everyone, private, round_number, self.blocks, self.n_threads, self.events
+        own = arrays, everyone, agent_state, round_number, self.blocks, self.n_threads, self.events
         return AgentsPart(*own, figures, self.single)
 
     @property
@@ -64,7 +64,7 @@ class Entities:
         return 0 if self.events is None else self.events.n_events
 
     def start_state(self) -> State:
-        """The private state of agents that have not answered yet."""
+        """The state of agents that have not answered yet."""
         return self.likelihood.start_state(self.index.n_agents, len(self), self.n_events)
 
     @cached_property
@@ -89,17 +89,17 @@ class Entities:
         return len(self.grams)
 
 
-def label_law(likelihood: AnyLikelihood, given: Globals, round_number: int, *, single: bool = False) -> LabelLaw:
+def label_law(likelihood: AnyLikelihood, current: Globals, round_number: int, *, single: bool = False) -> LabelLaw:
     """The argument of the blocked label kernel; score rows are padded with zeros to a multiple of LANES.
 
     With `single`, scores are made in single precision first, if the likelihood allows it.
     """
-    rows = likelihood.score_rows(given)
+    rows = likelihood.score_rows(current)
     # in order of rows, whatever the order in which the likelihood made them
     padded = np.zeros((-(-len(rows) // LANES) * LANES, rows.shape[1]))
     padded[: len(rows)] = rows
-    rounded = padded[: len(padded) if single and likelihood.scores_squares(given) else 0].astype(np.float32)
-    return LabelLaw(padded, given.prior_weights(), float(given.agent_concentration), round_number, rounded)
+    rounded = padded[: len(padded) if single and likelihood.scores_squares(current) else 0].astype(np.float32)
+    return LabelLaw(padded, current.prior_weights(), float(current.agent_concentration), round_number, rounded)
 
 
 @dataclass(frozen=True)
@@ -118,19 +118,19 @@ class GlobalDraw:
 
 @dataclass(frozen=True)
 class Draw(GlobalDraw):
-    """A kept draw of a chain: no sums, labels in the smallest possible integer type, and the private state.
+    """A kept draw of a chain: no sums, labels in the smallest possible integer type, and the agent state.
 
-    Large arrays are in files. Predictions use the private state in single precision, so no more of it is kept.
+    Large arrays are in files. Predictions use the agent state in single precision, so no more of it is kept.
     """
 
     labels: NDArray[np.integer]
-    private: dict[str, NDArray[np.float32]] = field(default_factory=dict)
+    agent_state: dict[str, NDArray[np.float32]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, state: ChainState) -> Draw:
         labels = put_aside(state.labels.astype(np.min_scalar_type(state.globals.n_clusters)))
-        private = {name: put_aside(values.astype(np.float32)) for name, values in state.private.items()}
-        return cls(state.round, state.sums.entity_counts, state.globals, state.log_joint, labels, private)
+        agent_state = {name: put_aside(values.astype(np.float32)) for name, values in state.agent_state.items()}
+        return cls(state.round, state.sums.entity_counts, state.globals, state.log_joint, labels, agent_state)
 
 
 @dataclass(frozen=True)
@@ -144,17 +144,17 @@ class ServerState:
     log_joint: float  # log p(y, labels | globals), as the likelihood defines it
 
     @classmethod
-    def given(cls, likelihood: AnyLikelihood, round_number: int, sums: ClusterSums, drawn: Globals) -> ServerState:
+    def of_sums(cls, likelihood: AnyLikelihood, round_number: int, sums: ClusterSums, drawn: Globals) -> ServerState:
         regressions = likelihood.regressions(sums.blocks, drawn)
         return ServerState(round_number, sums, drawn, regressions, likelihood.log_joint(sums, regressions, drawn))
 
 
 @dataclass(frozen=True)
 class ChainState(ServerState):
-    """The state of a whole chain between two sweeps: the server's, and the agents' labels and private state."""
+    """The state of a whole chain between two sweeps: the server's, and the agents' labels and agent state."""
 
     labels: LabelArray
-    private: State
+    agent_state: State
 
     @classmethod
     def of(
@@ -164,14 +164,14 @@ class ChainState(ServerState):
         labels: LabelArray,
         sums: ClusterSums,
         drawn: Globals,
-        private: State | None = None,
+        agent_state: State | None = None,
     ) -> ChainState:
-        server = ServerState.given(likelihood, round_number, sums, drawn)
-        return cls(**vars(server), labels=labels, private={} if private is None else private)
+        server = ServerState.of_sums(likelihood, round_number, sums, drawn)
+        return cls(**vars(server), labels=labels, agent_state={} if agent_state is None else agent_state)
 
     def at(self, stage: Stage, likelihood: AnyLikelihood, spec: ModelSpec) -> ChainState:
         """The state at the beginning of a stage; the same state if the chain is in this stage already."""
-        given = likelihood.enter(stage, self.globals, self.sums, spec)
-        if given is self.globals:
+        current = likelihood.enter(stage, self.globals, self.sums, spec)
+        if current is self.globals:
             return self
-        return self.of(likelihood, self.round, self.labels, self.sums, given, self.private)
+        return self.of(likelihood, self.round, self.labels, self.sums, current, self.agent_state)

@@ -24,9 +24,10 @@ from fedhlcr.model.gram import GramLayout
 from fedhlcr.model.likelihood import AnyLikelihood
 from fedhlcr.model.schema import Globals
 from fedhlcr.posterior import AgentMemory, Draws
-from fedhlcr.samplers.state import Entities
+from fedhlcr.samplers.state import EntityData
 from fedhlcr.storage.model_facts import PRIVATE
 from fedhlcr.storage.reader import RecordReader
+from fedhlcr.storage.records import from_record
 
 ABOUT: dict[str, type | tuple[type, ...]] = {
     "estimator": str,
@@ -106,8 +107,10 @@ class ModelReader(RecordReader):
         labels = private.array("labels", kind, (len(draws), len(grams)), within(0, draws.n_clusters))
         events = None
         if likelihood.needs_events:
-            events = EventStore.read(private.part("events."), index.n_entities, layout.n_features)
-        entities = Entities(likelihood, index, grams, n_threads, events)
+            events = from_record(
+                EventStore, private.part("events."), {"entities": index.n_entities, "features": layout.n_features}
+            )
+        entities = EntityData(likelihood, index, grams, n_threads, events)
         sizes = index.n_agents, index.n_entities, entities.n_events
         state = {
             own.name: private.array(f"state.{own.name}", "f4", (len(draws), *own.shape(*sizes)), own.possible)

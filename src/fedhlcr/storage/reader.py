@@ -69,21 +69,26 @@ class RecordReader:
         return texts
 
     def array(self, name: str, dtype: str, shape: tuple[int | None, ...], test: Check | None = None) -> NDArray[Any]:
-        """Return an array of this dtype ("f8") and shape, all of whose values pass the test. None allows any size."""
+        """Return an array of this dtype ("f8") and shape, all of whose values pass the test.
+
+        None allows any size for which there are values; an empty array must not claim a huge one.
+        """
         array: Any = self._record.get(self._prefix + name)
         self.require(isinstance(array, np.ndarray) and array.dtype == np.dtype(dtype), name)
         self.require(len(array.shape) == len(shape), name)
         self.require(all(wanted in (None, size) for size, wanted in zip(array.shape, shape, strict=True)), name)
-        with np.errstate(all="ignore"):
-            self._require_all(array, test, name)
+        free = [size for size, wanted in zip(array.shape, shape, strict=True) if wanted is None]
+        self.require(array.size or max(free, default=0) <= SIZE_LIMIT, name)
+        if test is not None:
+            self.require_all(array, test, name)
         # those of bytes are read-only, those of a mapped file are not
         return for_kernels(array)
 
-    def _require_all(self, array: NDArray[Any], test: Check | None, name: str) -> None:
-        if test is None:
-            return
+    def require_all(self, array: NDArray[Any], test: Check, name: str) -> None:
+        """CodecError about the field `name` unless all values of its array pass the test."""
         for part in _parts(array):
-            self.require(np.all(test(part)), name)
+            with np.errstate(all="ignore"):
+                self.require(np.all(test(part)), name)
             if isinstance(self._record, PagedRecord):
                 self._record.give_back(part)
 

@@ -104,7 +104,7 @@ def test_kill_a_node_bring_it_back_kill_the_server_and_resume(federation, folder
     run = federation.start_run(folder / "app", options)
     watch = Watch(federation, run)
     watch.wait_for("round 2 of")
-    # the server waits for round 3 now, and the node has its letter or is about to have it
+    # the server waits for round 3 now, and the node has its request or is about to have it
     time.sleep(3)
     federation.kill("node-1")
     watch.wait_for("round 4 of")

@@ -10,8 +10,8 @@ pytest.importorskip("flwr", reason="the flower extra is not installed")
 
 from fedhlcr.engines.flower import client_app
 from fedhlcr.engines.flower.engine import FlowerEngine, NotEnoughNodesError
-from fedhlcr.engines.flower.pauses import Waiting
-from fedhlcr.engines.flower.records import Errand
+from fedhlcr.engines.flower.pauses import WaitTimes
+from fedhlcr.engines.flower.records import RequestType
 from fedhlcr.federation.messages import Contribution
 from fedhlcr.federation.run import run_round
 from tests.federations import server_for
@@ -40,7 +40,7 @@ def test_node_killed_in_a_round_continues_from_its_labels(nodes, table, tmp_path
     assert "node 101 does not take part now: NodeUnavailable" in logged.text
     history = history_of(tmp_path)
     assert [record["n_accepted"] for record in history[1:]] == [12, 12, 12, 8, 8, 8, 12, 12, 12, 12]
-    first_back = next(m for m in victim.letters if m.metadata.group_id == "7")
+    first_back = next(m for m in victim.requests if m.metadata.group_id == "7")
     assert set(first_back.content.config_records["Letter"]["acknowledged"]) == {held["round"]}
     shard = state_of(victim).shard
     assert set(shard.accepted_round) == {9}
@@ -48,7 +48,7 @@ def test_node_killed_in_a_round_continues_from_its_labels(nodes, table, tmp_path
 
 
 def test_replies_that_arrived_while_others_were_asked_count(nodes, tmp_path, clock, logged):
-    """However long it takes to ask all nodes: here, longer than a letter is valid."""
+    """However long it takes to ask all nodes: here, longer than a request is valid."""
     for node in nodes.values():
 
         def handle(node_id, message, handle=node.handle):
@@ -97,14 +97,14 @@ def test_node_whose_reply_is_lost_continues_from_accepted_labels(nodes, tmp_path
     assert history[-1]["n_accepted"] == 12, "it is asked again once it has answered a roll call"
     told = [
         message.content.config_records["Letter"]["acknowledged"]
-        for message in late.letters
-        if message.metadata.message_type == Errand.LETTER and int(message.metadata.group_id) > 3
+        for message in late.requests
+        if message.metadata.message_type == RequestType.ROUND and int(message.metadata.group_id) > 3
     ]
     assert set(told[0]) == {2}, "round 3 was never accepted"
 
 
 def test_late_reply_is_delivered_and_refused(nodes, table, tmp_path):
-    carrier = FlowerEngine(LocalGrid(nodes), "experiment", Waiting(3, 5.0, 0.3))
+    carrier = FlowerEngine(LocalGrid(nodes), "experiment", WaitTimes(3, 5.0, 0.3))
     carrier.gather()
     server = server_for(table.X.shape[1], seed=3, rounds=6)
     records = []
@@ -116,11 +116,11 @@ def test_late_reply_is_delivered_and_refused(nodes, table, tmp_path):
 
 
 def test_late_reply_of_some_agents_brings_back_the_whole_node(nodes, table, tmp_path):
-    carrier = FlowerEngine(LocalGrid(nodes), "experiment", Waiting(3, 5.0, 0.3))
+    carrier = FlowerEngine(LocalGrid(nodes), "experiment", WaitTimes(3, 5.0, 0.3))
     carrier.gather()
 
     def deaf_to_roll_calls(message):
-        nodes[102].silent = message.metadata.message_type == Errand.ROLL_CALL
+        nodes[102].silent = message.metadata.message_type == RequestType.ROLL_CALL
         return False
 
     nodes[102].dies_at = deaf_to_roll_calls
@@ -162,14 +162,14 @@ def test_node_cannot_reply_for_agents_of_another_node(nodes, tmp_path, monkeypat
     """A contribution in the name of another node's agent is not handed over."""
     honest = client_app.Node.answer
 
-    def forge(self, letter):
-        answers = honest(self, letter)
+    def forge(self, request):
+        answers = honest(self, request)
         one = Contribution.from_bytes(answers[0])
         stolen = "0" if one.agent != "0" else "1"
         return [*answers, replace(one, agent=stolen).to_bytes()]
 
     monkeypatch.setattr(client_app.Node, "answer", forge)
-    carrier = FlowerEngine(LocalGrid(nodes), "experiment", Waiting(3, 5.0, 1.0))
+    carrier = FlowerEngine(LocalGrid(nodes), "experiment", WaitTimes(3, 5.0, 1.0))
     carrier.gather()
     server = server_for(7, seed=3)
     handed = [reply.agent for reply in carrier.deliver(server.open_round(carrier.agents()))]
@@ -179,8 +179,8 @@ def test_node_cannot_reply_for_agents_of_another_node(nodes, tmp_path, monkeypat
 def test_broken_replies_do_not_stop_the_other_nodes(nodes, tmp_path, monkeypatch, logged):
     honest = client_app.Node.answer
 
-    def answer(self, letter):
-        answers = honest(self, letter)
+    def answer(self, request):
+        answers = honest(self, request)
         return [b"nonsense", answers[0][:-3]] if self.options.data_path.stem == "0" else answers
 
     monkeypatch.setattr(client_app.Node, "answer", answer)
@@ -222,13 +222,13 @@ def test_too_few_nodes_fail_after_the_waiting_time(nodes, tmp_path):
 
 
 def test_nodes_that_are_all_slow_are_asked_again_at_once(nodes, table, tmp_path):
-    carrier = FlowerEngine(LocalGrid(nodes), "experiment", Waiting(3, 2.0, 0.2))
+    carrier = FlowerEngine(LocalGrid(nodes), "experiment", WaitTimes(3, 2.0, 0.2))
     carrier.gather()
     server = server_for(table.X.shape[1], seed=3, rounds=60)
     run_round(server, carrier)
     for node in nodes.values():
         node.dies_at = lambda message, node=node: setattr(
-            node, "late_by", 6 if message.metadata.message_type == Errand.LETTER else 0
+            node, "late_by", 6 if message.metadata.message_type == RequestType.ROUND else 0
         )
     for _ in range(3):
         assert run_round(server, carrier).n_accepted == 0
@@ -253,12 +253,12 @@ def test_silent_node_delays_one_round_only(nodes, tmp_path, logged):
 
 @pytest.mark.parametrize("late_by", [4, 8, 1000])
 def test_slow_node_is_asked_less_and_less_often(late_by, nodes, table, clock):
-    carrier = FlowerEngine(LocalGrid(nodes), "experiment", Waiting(3, 5.0, 0.2))
+    carrier = FlowerEngine(LocalGrid(nodes), "experiment", WaitTimes(3, 5.0, 0.2))
     carrier.gather()
     server = server_for(table.X.shape[1], seed=3, rounds=60)
 
     def slow(message):
-        nodes[102].late_by = late_by if message.metadata.message_type == Errand.LETTER else 0
+        nodes[102].late_by = late_by if message.metadata.message_type == RequestType.ROUND else 0
         return False
 
     run_round(server, carrier)

@@ -13,13 +13,13 @@ from typer.testing import CliRunner
 from fedhlcr.cli import app as command_line
 from fedhlcr.engines.flower import server_app
 from fedhlcr.engines.flower.certificates import Certificates
-from fedhlcr.engines.flower.names import AgentNames, Identity, fingerprint, read_owners, read_pins, release
+from fedhlcr.engines.flower.names import AgentNames, NodeName, fingerprint, read_owners, read_pins, release
 from fedhlcr.engines.flower.options import RunOptions
 from fedhlcr.exceptions import ArgumentError, NotEnoughNodesError, StorageError
 from tests.flower_grid import LocalGrid, LocalNode, run_app
 from tests.flower_link import FakeSuperLink
 
-NORTH, SOUTH = Identity("SHA256:north", "north"), Identity("SHA256:south", "south")
+NORTH, SOUTH = NodeName("SHA256:north", "north"), NodeName("SHA256:south", "south")
 
 
 @pytest.fixture
@@ -68,14 +68,14 @@ def test_names_in_a_file_of_an_earlier_version_stay_bound(pins):
 def test_same_name_of_another_node_is_no_proof(pins):
     """Only the key counts."""
     pins.claim(NORTH, ["a"])
-    assert pins.claim(Identity("SHA256:thief", "north"), ["a"]).kind == "NameTaken"
+    assert pins.claim(NodeName("SHA256:thief", "north"), ["a"]).kind == "NameTaken"
 
 
 def test_released_names_belong_to_the_next_key(pins):
     pins.claim(NORTH, ["a", "b"])
     assert release(pins.pins.parent, [], ["b", "c"]) == 1
     assert release(pins.pins.parent, ["north"], []) == 1
-    assert pins.claim(Identity("SHA256:new", "north"), ["a", "b"]) is None
+    assert pins.claim(NodeName("SHA256:new", "north"), ["a", "b"]) is None
 
 
 def test_node_cannot_collect_names_bit_by_bit():
@@ -94,7 +94,7 @@ def test_pins_of_a_key_count_towards_its_limit(tmp_path):
 
 
 def test_nodes_without_keys_are_not_bound(pins):
-    assert pins.claim(Identity(), ["a"]) is None
+    assert pins.claim(NodeName(), ["a"]) is None
     assert pins.claim(NORTH, ["a"]) is None
 
 

@@ -15,12 +15,12 @@ pytest.importorskip("flwr", reason="the flower extra is not installed")
 
 
 from fedhlcr.engines.flower import node as node_module
+from fedhlcr.engines.flower.compression import LARGEST_MESSAGE, unpack
 from fedhlcr.engines.flower.engine import FlowerEngine, NotEnoughNodesError
 from fedhlcr.engines.flower.node import Node
 from fedhlcr.engines.flower.node_options import NodeOptions
-from fedhlcr.engines.flower.packing import LARGEST_MESSAGE, unpack
-from fedhlcr.engines.flower.pauses import Waiting
-from fedhlcr.engines.flower.records import Letter
+from fedhlcr.engines.flower.pauses import WaitTimes
+from fedhlcr.engines.flower.records import RoundRequest
 from fedhlcr.engines.flower.refusal import Refusal
 from fedhlcr.federation.run import run_round
 from fedhlcr.storage import atomic, codec
@@ -103,19 +103,19 @@ def test_copied_table_keeps_its_labels(nodes, tmp_path, logged):
 
 
 def opened(message):
-    """A letter with its broadcast unpacked, as the app hands it to the node."""
-    letter = Letter.from_content(message.content)
-    return replace(letter, broadcast=unpack(letter.broadcast, LARGEST_MESSAGE))
+    """A request with its broadcast unpacked, as the app hands it to the node."""
+    request = RoundRequest.from_content(message.content)
+    return replace(request, broadcast=unpack(request.broadcast, LARGEST_MESSAGE))
 
 
-def test_old_letter_does_not_overwrite_newer_state(nodes, table, tmp_path):
-    """A slow answer to an old letter comes to an end after a newer one was answered."""
-    carrier = FlowerEngine(LocalGrid(nodes), "experiment", Waiting(3, 5.0, 1.0))
+def test_old_request_does_not_overwrite_newer_state(nodes, table, tmp_path):
+    """A slow answer to an old request comes to an end after a newer one was answered."""
+    carrier = FlowerEngine(LocalGrid(nodes), "experiment", WaitTimes(3, 5.0, 1.0))
     carrier.gather()
     server = server_for(table.X.shape[1], seed=3, rounds=6)
     for _ in range(3):
         run_round(server, carrier)
-    old, new = (m for m in nodes[100].letters if m.metadata.group_id in ("1", "2"))
+    old, new = (m for m in nodes[100].requests if m.metadata.group_id in ("1", "2"))
     node = Node(NodeOptions.from_context(nodes[100].config, {}), "experiment", carrier.features)
     before = node.state_path.read_bytes()
     with pytest.raises(Refusal, match="OutdatedLetter"):
@@ -213,7 +213,7 @@ def test_forged_state_file_costs_labels_only(nodes, tmp_path, logged):
 
 @pytest.mark.parametrize("name", ["../evil", "", ".hidden", "a/b", "x" * 65])
 def test_experiment_name_cannot_be_a_path(name, nodes, tmp_path):
-    carrier = FlowerEngine(LocalGrid(nodes), name, Waiting(1, 0.3, 1.0))
+    carrier = FlowerEngine(LocalGrid(nodes), name, WaitTimes(1, 0.3, 1.0))
     with pytest.raises(NotEnoughNodesError, match="ArgumentError"):
         carrier.gather()
     assert not list(tmp_path.rglob("*.state/*"))

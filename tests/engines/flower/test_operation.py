@@ -21,7 +21,7 @@ from fedhlcr.cli import app as command_line
 from fedhlcr.engines.flower import node_checks, supervisor
 from fedhlcr.engines.flower.certificates import Certificates
 from fedhlcr.engines.flower.loopback import Loopback
-from fedhlcr.engines.flower.names import AgentNames, Identity
+from fedhlcr.engines.flower.names import AgentNames, NodeName
 from fedhlcr.engines.flower.node_checks import check_disk, check_files, check_node, check_server, check_table
 from fedhlcr.engines.flower.node_folder import NodeFolder
 from fedhlcr.engines.flower.node_service import NodeService, own_fingerprint
@@ -315,7 +315,7 @@ def test_limit_of_agents_is_checked():
 
 
 def test_release_of_unknown_names_says_which_there_are(tmp_path):
-    AgentNames(tmp_path / "agents.json").claim(Identity("SHA256:x", "north"), ["a"])
+    AgentNames(tmp_path / "agents.json").claim(NodeName("SHA256:x", "north"), ["a"])
     done = CliRunner().invoke(command_line, ["flower", "release", str(tmp_path), "--node", "south"])
     assert done.exit_code != 0
 

@@ -18,7 +18,7 @@ from fedhlcr.exceptions import Refusal, SecureSumError
 from fedhlcr.privacy.party import Party
 from fedhlcr.privacy.roster import Advert, Roster, signed_text
 from fedhlcr.privacy.secure_sum import SecureSum
-from fedhlcr.privacy.terms import Stage, Terms, write_request
+from fedhlcr.privacy.terms import SumStage, Terms, write_request
 
 NAMES = ("north", "south", "west")
 TERMS = Terms(run=1, session=2, epoch=3, round=4, n_values=5, min_parties=3)
@@ -168,10 +168,10 @@ class InTheMiddle:
     def roster_for(self, victim, adverts):
         own = {name: Party(name, TERMS).handle(self.first(), lambda: None) for name in adverts}
         shown = {name: adverts[name] if name == victim else self.forge(name, own[name], adverts[name]) for name in own}
-        return write_request(Stage.SHARES, TERMS, Roster.of(TERMS, shown).to_record())
+        return write_request(SumStage.SHARES, TERMS, Roster.of(TERMS, shown).to_record())
 
     def first(self):
-        return write_request(Stage.KEYS, TERMS, TERMS.to_record())
+        return write_request(SumStage.KEYS, TERMS, TERMS.to_record())
 
     def forge(self, name, reply, honest):
         keys = advert_of(reply).keys
@@ -184,7 +184,7 @@ class InTheMiddle:
 def advert_of(reply):
     from fedhlcr.privacy.terms import read_reply
 
-    return Advert.read(read_reply(reply, Stage.KEYS, TERMS))
+    return Advert.read(read_reply(reply, SumStage.KEYS, TERMS))
 
 
 @pytest.mark.parametrize("signs", [True, False])
@@ -195,7 +195,7 @@ def test_a_server_in_the_middle_is_noticed_by_every_party(signs, keys, tmp_path)
     for name, party in parties.items():
         with pytest.raises((Refusal, SecureSumError), match="PeerKey" if signs else "not signed by that party"):
             party.handle(liar.roster_for(name, adverts), lambda: None)
-        assert party.stage is Stage.SHARES, "nothing was sent"
+        assert party.stage is SumStage.SHARES, "nothing was sent"
 
 
 def test_without_identities_the_same_server_would_not_be_noticed(keys, tmp_path):
@@ -205,7 +205,7 @@ def test_without_identities_the_same_server_would_not_be_noticed(keys, tmp_path)
     adverts = {name: advert_of(party.handle(liar.first(), lambda: None)) for name, party in parties.items()}
     for name, party in parties.items():
         party.handle(liar.roster_for(name, adverts), lambda: None)
-        assert party.stage is Stage.MASKED
+        assert party.stage is SumStage.MASKED
 
 
 def test_honest_parties_with_identities_give_the_sum(keys, tmp_path):

@@ -14,7 +14,7 @@ pytest.importorskip("opendp", reason="the privacy extra is not installed")
 from fedhlcr import DifferentialPrivacy
 from fedhlcr.engines.flower.node import Node
 from fedhlcr.engines.flower.node_options import NodeOptions
-from fedhlcr.engines.flower.records import Letter, SumMessage
+from fedhlcr.engines.flower.records import RoundRequest, SumMessage
 from fedhlcr.engines.flower.tally import TALLY_FILE, Tally
 from fedhlcr.exceptions import Refusal
 from fedhlcr.federation.private.agents import PrivateAgents
@@ -68,7 +68,7 @@ def go_on(server, node, n_queries=1):
 
 
 def spent(node):
-    return sum(run.spent for run in node.desk.tally._read())
+    return sum(run.spent for run in node.private.tally._read())
 
 
 def test_a_node_answers_with_the_sum_of_clipped_vectors(make_node, table):
@@ -78,7 +78,7 @@ def test_a_node_answers_with_the_sum_of_clipped_vectors(make_node, table):
     inquiry = inquiry_of(server)
     data = node.answer_query(inquiry)
     values = read_sum(data, inquiry, 12)
-    secret, labels = node.desk._saved(inquiry, node._held().source.digest, len(node._held().group.shard.grams))
+    secret, labels = node.private._saved(inquiry, node._held().source.digest, len(node._held().group.shard.grams))
     assert labels.min() >= 0
     assert len(data) < 8 * len(values) + 120
     # the same labels again, in process
@@ -177,7 +177,7 @@ def test_a_node_with_a_budget_takes_part_in_nothing_else(make_node):
     node = make_node(**{"max-epsilon": "3"})
     survey = server_for(N_FEATURES).open_round(["1"]).broadcast.to_bytes()
     with pytest.raises(Refusal, match=r"PrivacyRequired.*start the run with `epsilon`"):
-        node.answer(Letter(survey, ["1"], [-1]))
+        node.answer(RoundRequest(survey, ["1"], [-1]))
 
 
 def test_a_node_that_insists_on_masks_does_not_answer_in_the_open(make_node):
@@ -299,7 +299,7 @@ def test_masked_values_are_not_sent_if_they_cannot_be_counted(make_node):
         replies = {name: party.handle(messages[name], lambda: values) for name, party in parties.items()}
         replies["node"] = node.add_up(SumMessage("node", messages["node"], []), inquiry if stage == 0 else None)
         messages = exchange.proceed(replies)
-    node.desk.tally.path.unlink()
+    node.private.tally.path.unlink()
     with pytest.raises(Refusal, match="no run that the node knows"):
         node.add_up(SumMessage("node", messages["node"], []), None)
 
@@ -323,11 +323,11 @@ def test_a_node_adds_the_noise_of_the_fewest_nodes(make_node):
     _, inquiry = opening(server)
     node.names()
     held = node._held()
-    found = node.desk.answer(inquiry, held.group, held.source.digest)
+    found = node.private.answer(inquiry, held.group, held.source.digest)
     scale = inquiry.query.blocks[0].lattice_scale
     for fewest in (3, 12):
         exchange, _ = opening(server, fewest=fewest)
-        noisy = node.desk.with_noise(found, inquiry, exchange.terms).view(np.int64)
+        noisy = node.private.with_noise(found, inquiry, exchange.terms).view(np.int64)
         share = (noisy - found.values).astype(float)
         n = len(share)
         assert (share**2).mean() * fewest / scale**2 == pytest.approx(1.0, abs=5 * np.sqrt(2 / n))
@@ -339,8 +339,8 @@ def test_a_node_wants_enough_nodes_in_a_sum(make_node):
         node.add_up(SumMessage("node", exchange.begin()["node"], []), inquiry)
 
 
-def test_the_desk_draws_its_noise_from_the_operating_system(make_node):
-    assert make_node().desk.source is discrete_gaussian
+def test_node_draws_its_noise_from_the_operating_system(make_node):
+    assert make_node().private.source is discrete_gaussian
 
 
 def test_an_empty_tally_knows_nothing(tmp_path):

@@ -14,11 +14,11 @@ pytest.importorskip("opendp", reason="the privacy extra is not installed")
 
 import fedhlcr
 from fedhlcr.cli import run
-from fedhlcr.engines.flower import private_desk
+from fedhlcr.engines.flower import private_node
 from fedhlcr.engines.flower.options import RunOptions
 from fedhlcr.exceptions import FederationError, NotEnoughNodesError
 from fedhlcr.federation.private.inquiry import ANSWER_KIND
-from fedhlcr.privacy.terms import Stage
+from fedhlcr.privacy.terms import SumStage
 from fedhlcr.storage import codec
 from tests.flower_grid import LocalGrid, history_of, local_nodes, run_app, scores_of
 from tests.flower_keys import keyed_nodes
@@ -123,14 +123,14 @@ def watch(monkeypatch):
         grids.append(Watched(nodes))
         return grids[-1]
 
-    honest = private_desk._add_up
+    honest = private_node._add_up
 
     def spy(*args):
         sums.append(honest(*args).values)
-        return private_desk.Sum(sums[-1], [])
+        return private_node.Sum(sums[-1], [])
 
     monkeypatch.setattr("tests.flower_grid.LocalGrid", grid)
-    monkeypatch.setattr(private_desk, "_add_up", spy)
+    monkeypatch.setattr(private_node, "_add_up", spy)
     return grids, sums
 
 
@@ -165,13 +165,13 @@ def test_masked_messages_hold_no_number_of_a_node(keyed, tmp_path, monkeypatch):
     """Under secure aggregation neither the agents' sum nor the noisy one is in any message."""
     grids, sums = watch(monkeypatch)
     noisy = []
-    honest = private_desk.PrivateDesk.with_noise
+    honest = private_node.PrivateNode.with_noise
 
     def spy(self, *args):
         noisy.append(honest(self, *args))
         return noisy[-1]
 
-    monkeypatch.setattr(private_desk.PrivateDesk, "with_noise", spy)
+    monkeypatch.setattr(private_node.PrivateNode, "with_noise", spy)
     run_app(keyed, tmp_path, **SECURE)
     (grid,) = grids
     secrets = np.concatenate([*(own.view(np.uint64) for own in sums), *noisy])
@@ -219,14 +219,14 @@ def stage_of(message):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("stage", [stage for stage in Stage if stage is not Stage.OVER])
+@pytest.mark.parametrize("stage", [stage for stage in SumStage if stage is not SumStage.OVER])
 def test_a_secure_run_survives_a_node_that_dies_in_any_stage(keyed, tmp_path, stage):
     keyed[103].dies_at = lambda message: (message.metadata.group_id, stage_of(message)) == ("6", stage.value)
     run_app(keyed, tmp_path, **SECURE)
     counts = [record["n_accepted"] for record in history_of(tmp_path)]
     assert counts[:2] == [48, 12]
     # who dies after its masked sum was sent is in that sum
-    first_missing = 3 if stage is Stage.UNMASKING else 2
+    first_missing = 3 if stage is SumStage.UNMASKING else 2
     assert counts[first_missing:] == [10] * len(counts[first_missing:])
 
 
@@ -259,7 +259,7 @@ class Returning(LocalGrid):
 def test_a_void_sum_is_asked_for_again_if_nothing_was_sent(keyed, tmp_path, monkeypatch, logged):
     """Two of five nodes are missing before masked values are asked for."""
     monkeypatch.setattr("tests.flower_grid.LocalGrid", Returning)
-    dies_once(keyed, (101, 102), "6", Stage.SHARES)
+    dies_once(keyed, (101, 102), "6", SumStage.SHARES)
     run_app(keyed, tmp_path, **SECURE)
     assert "a sum is void, and nothing is lost" in logged.text
     assert [record["n_accepted"] for record in history_of(tmp_path)] == [48, *[12] * ROUNDS]
@@ -268,7 +268,7 @@ def test_a_void_sum_is_asked_for_again_if_nothing_was_sent(keyed, tmp_path, monk
 @pytest.mark.slow
 def test_a_sum_that_may_have_been_revealed_is_not_asked_for_again(keyed, tmp_path, monkeypatch, logged):
     monkeypatch.setattr("tests.flower_grid.LocalGrid", Returning)
-    dies_once(keyed, (101, 102), "6", Stage.MASKED)
+    dies_once(keyed, (101, 102), "6", SumStage.MASKED)
     run_app(keyed, tmp_path, **SECURE)
     assert "the sum of round 2 is lost, and its part of the budget is spent" in logged.text
     assert [record["n_accepted"] for record in history_of(tmp_path)] == [48, 12, 0, 12, 12, 12]
@@ -300,13 +300,13 @@ def test_a_secure_run_that_nodes_refuse_ends_at_once(keyed, tmp_path, logged):
 
 def test_an_answer_beyond_the_clips_is_refused(nodes, tmp_path, monkeypatch, logged):
     """One node of three sends too much: the others' sum does not suffer."""
-    honest = private_desk._add_up
+    honest = private_node._add_up
 
     def huge(agents, inquiry, group):
         found = honest(agents, inquiry, group)
         return found._replace(values=found.values + 2**40) if "0" in agents.names else found
 
-    monkeypatch.setattr(private_desk, "_add_up", huge)
+    monkeypatch.setattr(private_node, "_add_up", huge)
     run_app(nodes, tmp_path, **OPTIONS)
     assert {record["n_accepted"] for record in history_of(tmp_path)[1:]} == {8}
     assert "the answer of node" in logged.text

@@ -9,7 +9,7 @@ pytest.importorskip("flwr", reason="the flower extra is not installed")
 
 from flwr.app import Message
 
-from fedhlcr.engines.flower.records import Answers, Errand, Letter, RecordError, Score
+from fedhlcr.engines.flower.records import Answers, NodeScore, RecordError, RequestType, RoundRequest
 from fedhlcr.federation.messages import Contribution
 from tests.flower_grid import LocalNode, run_app, through_bytes
 
@@ -22,7 +22,7 @@ def test_scores_add_up():
 
     def score(rows):
         mean = y[rows].mean()
-        return Score(len(y[rows]), mean, ((y[rows] - mean) ** 2).sum(), ((y[rows] - predicted[rows]) ** 2).sum())
+        return NodeScore(len(y[rows]), mean, ((y[rows] - mean) ** 2).sum(), ((y[rows] - predicted[rows]) ** 2).sum())
 
     total = score(parts[0]) + score(parts[1]) + score(parts[2])
     np.testing.assert_allclose(list(vars(total).values()), list(vars(score(slice(0, 50))).values()), rtol=1e-9)
@@ -33,14 +33,14 @@ def test_answers_round_trip_through_flower():
 
     TaskIdentity.task_id = TaskIdentity.run_id = TaskIdentity.node_id = 1
     for contributions in ([], [b""], [b"a\0b", b"c"]):
-        message = Message(Answers(contributions).to_content(), 7, str(Errand.LETTER))
+        message = Message(Answers(contributions).to_content(), 7, str(RequestType.ROUND))
         assert Answers.from_content(through_bytes(message).content).contributions == contributions
 
 
 @pytest.mark.parametrize(("agents", "acknowledged"), [(["a", "a"], [1, 1]), (["a", "b"], [1]), (["a"], [1, 2])])
-def test_letter_needs_one_round_for_each_agent(agents, acknowledged):
+def test_round_request_needs_one_round_for_each_agent(agents, acknowledged):
     with pytest.raises(RecordError, match="names an agent twice, or does not have one acknowledged round"):
-        Letter.from_content(Letter(b"", agents, acknowledged).to_content())
+        RoundRequest.from_content(RoundRequest(b"", agents, acknowledged).to_content())
 
 
 NOTHING = np.empty(0, dtype=np.int32)

@@ -21,7 +21,7 @@ from fedhlcr.datasets import make_hlcr
 from fedhlcr.engines.flower.app_folder import write_app
 from fedhlcr.engines.flower.loopback import Loopback
 from fedhlcr.engines.flower.options import RunOptions
-from fedhlcr.privacy.terms import Stage
+from fedhlcr.privacy.terms import SumStage
 from tests.flower_grid import LocalNode, node_config, write_table
 from tests.flower_keys import assert_nodes_hold_the_total, server_at
 
@@ -41,8 +41,8 @@ from fedhlcr.storage import codec
 honest = Node.add_up
 
 
-def add_up(self, asked, letter):
-    reply = honest(self, asked, letter)
+def add_up(self, asked, opening):
+    reply = honest(self, asked, opening)
     order = self.options.state_dir / "stop-at"
     if order.exists() and codec.kind_of(asked.message) == "secure-sum-ask-" + order.read_text():
         order.rename(order.with_name("stopped"))
@@ -97,7 +97,7 @@ class Deployment:
     def state_dir(self, node: str) -> Path:
         return self.folder / f"{node}-train.csv.state"
 
-    def kill_at(self, node: str, stage: Stage) -> None:
+    def kill_at(self, node: str, stage: SumStage) -> None:
         """Kill −9 a node that is about to send its reply of a stage."""
         (self.state_dir(node) / "stop-at").write_text(stage.value)
         wait_until(lambda: (self.state_dir(node) / "stopped").exists(), f"{node} reaches {stage.value}")
@@ -160,12 +160,12 @@ def test_nodes_killed_in_every_stage_lose_nothing(deployment, split):
     log = loopback.log_path(loopback.watch(run))
     wait_until(lambda: "round 1 of" in log.read_text(errors="replace"), "the first round ends")
     said = partial(log.read_text, errors="replace")
-    for node, stage in zip(NODES, [stage for stage in Stage if stage is not Stage.OVER], strict=False):
+    for node, stage in zip(NODES, [stage for stage in SumStage if stage is not SumStage.OVER], strict=False):
         deployment.kill_at(node, stage)
         seen = len(said())
         # one node fails per round: of five nodes, four must stay to the end
         wait_until(lambda seen=seen: "agents answered" in said()[seen:], "the round ends without the node")
-        if stage in (Stage.SHARES, Stage.UNMASKING):
+        if stage in (SumStage.SHARES, SumStage.UNMASKING):
             # at most two nodes are away at the same time; three are the smallest cohort
             seen = len(said())
             wait_until(lambda seen=seen: "30 of 30 agents" in said()[seen:], "all are back")

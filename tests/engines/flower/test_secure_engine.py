@@ -13,15 +13,16 @@ from fedhlcr.engines.flower.node import Node
 from fedhlcr.engines.flower.node_options import NodeOptions
 from fedhlcr.engines.flower.open_sum import KIND, VERSION, OpenSum
 from fedhlcr.engines.flower.options import RunOptions
-from fedhlcr.engines.flower.pauses import Waiting
+from fedhlcr.engines.flower.pauses import WaitTimes
 from fedhlcr.engines.flower.peers import NodeIdentity
-from fedhlcr.engines.flower.records import Errand, SumMessage
+from fedhlcr.engines.flower.records import RequestType, SumMessage
 from fedhlcr.federation.run import run_round
 from fedhlcr.privacy import terms as terms_module
 from fedhlcr.privacy.roster import Roster
 from fedhlcr.privacy.secure_sum import SecureSum
-from fedhlcr.privacy.terms import Stage, write_request
+from fedhlcr.privacy.terms import SumStage, write_request
 from fedhlcr.storage import codec
+from fedhlcr.storage.records import to_record
 from tests.federations import server_for
 from tests.flower_grid import LocalGrid, LocalNode, history_of, node_config, run_app, state_of, write_table
 from tests.flower_keys import assert_nodes_hold_the_total, keyed_nodes, server_at
@@ -29,7 +30,7 @@ from tests.flower_keys import assert_nodes_hold_the_total, keyed_nodes, server_a
 pytestmark = pytest.mark.usefixtures("clock")
 
 OPTIONS = {"aggregation": "secure", "min-cohort": 3}
-STAGES = [stage.value for stage in Stage if stage is not Stage.OVER]
+STAGES = [stage.value for stage in SumStage if stage is not SumStage.OVER]
 
 
 @pytest.fixture
@@ -39,7 +40,7 @@ def nodes(tmp_path, table):
 
 
 def engine_for(nodes, seconds=5.0):
-    engine = FlowerEngine(LocalGrid(nodes), "experiment", Waiting(3, 5.0, seconds, 3))
+    engine = FlowerEngine(LocalGrid(nodes), "experiment", WaitTimes(3, 5.0, seconds, 3))
     engine.gather()
     return engine
 
@@ -97,16 +98,16 @@ def test_a_node_that_signs_wrongly_does_not_spoil_the_round(nodes, logged, monke
 def test_nothing_but_masked_sums_leaves_a_node_in_a_round(nodes, tmp_path):
     run_app(nodes, tmp_path, **OPTIONS)
     for node in nodes.values():
-        kinds = {message.metadata.message_type for message in node.letters}
-        assert kinds == {Errand.ROLL_CALL, Errand.SUM, Errand.KEEPSAKE}
+        kinds = {message.metadata.message_type for message in node.requests}
+        assert kinds == {RequestType.ROLL_CALL, RequestType.SUM, RequestType.MODEL}
 
 
 def test_replies_have_the_same_size_at_all_nodes(nodes, monkeypatch):
     sizes = {}
     honest = Node.add_up
 
-    def add_up(self, asked, letter):
-        reply = honest(self, asked, letter)
+    def add_up(self, asked, request):
+        reply = honest(self, asked, request)
         kind, terms = codec.kind_of(reply), self.open_sum._last()
         sizes.setdefault((kind, terms.round, terms.epoch), set()).add(len(reply))
         return reply
@@ -243,7 +244,7 @@ def test_a_node_answers_each_message_once(stage, nodes):
     server, engine = secure_server(), engine_for(nodes)
     for _ in range(3):
         run_round(server, engine)
-    first = [message for message in nodes[100].letters if stage_of(message) == stage][-1]
+    first = [message for message in nodes[100].requests if stage_of(message) == stage][-1]
     before = state_of(nodes[100]).shard.pending.copy()
     reply = nodes[100].handle(100, first)
     assert reply.content.config_records["refusal"]["kind"] == ("OutdatedSum" if stage == "keys" else "RoundLost")
@@ -260,7 +261,7 @@ class LyingServer(SecureSum):
         keys = self._roster.keys.copy()
         keys[-1] = np.frombuffer(np.random.default_rng(0).bytes(64), np.uint8).reshape(2, 32)
         forged = Roster(self.terms, self._roster.names, keys, self._forged_signatures(keys[-1].tobytes()))
-        return dict.fromkeys(messages, write_request(Stage.SHARES, self.terms, forged.to_record()))
+        return dict.fromkeys(messages, write_request(SumStage.SHARES, self.terms, forged.to_record()))
 
     def _forged_signatures(self, keys):
         return self._roster.signatures
@@ -361,9 +362,9 @@ def test_terms_of_another_round_are_refused(nodes, monkeypatch):
     engine.parties(call)
     good = server.exchange_terms()
     for name in ("run", "session", "epoch", "round", "n_values"):
-        wrong = terms_module.Terms(**{**good.to_record(), name: getattr(good, name) + 1})
-        message = write_request(Stage.KEYS, wrong, wrong.to_record())
-        letter = engine._round.letters["100"]
-        content = client_app.records.packed(SumMessage("100", message, []), letter, engine._envelope())
-        reply = nodes[100].handle(100, client_app.Message(content, 100, str(Errand.SUM)))
+        wrong = terms_module.Terms(**{**to_record(good), name: getattr(good, name) + 1})
+        message = write_request(SumStage.KEYS, wrong, to_record(wrong))
+        request = engine._round.requests["100"]
+        content = client_app.records.packed(SumMessage("100", message, []), request, engine._header())
+        reply = nodes[100].handle(100, client_app.Message(content, 100, str(RequestType.SUM)))
         assert reply.content.config_records["refusal"]["kind"] == "SecureSumError", name

@@ -15,7 +15,7 @@ from fedhlcr import FedHLCRRegressor
 from fedhlcr.engines.flower.engine import NotEnoughNodesError
 from fedhlcr.engines.flower.node import Node
 from fedhlcr.engines.flower.node_options import NodeOptions
-from fedhlcr.engines.flower.records import Errand
+from fedhlcr.engines.flower.records import RequestType
 from fedhlcr.exceptions import StorageError
 from fedhlcr.posterior import PublicModel
 from fedhlcr.storage import atomic
@@ -81,8 +81,8 @@ def test_participants_follow_the_seed_and_no_global_generator(nodes, table, tmp_
     assert (random.getstate(), np.random.mtrand._rand.get_state()[1].tolist()) == before
     asked = {number: set() for number in expected["round"]}
     for node in nodes.values():
-        for message in node.letters:
-            if message.metadata.message_type == Errand.LETTER:
+        for message in node.requests:
+            if message.metadata.message_type == RequestType.ROUND:
                 asked[int(message.metadata.group_id)] |= set(message.content.config_records["Letter"]["agents"])
     for record in expected[1:]:
         assert asked[record["round"]] == {str(agent) for agent in record["participants"]}
@@ -192,7 +192,7 @@ def test_interrupted_run_resumes_to_the_same_model(nodes, tmp_path, logged):
 
 
 def test_run_stops_when_no_node_can_answer_and_resumes(nodes, tmp_path, monkeypatch):
-    """Rounds are not burnt on nodes that say they are there and fail at every letter."""
+    """Rounds are not burnt on nodes that say they are there and fail at every request."""
 
     def full(path, *arguments, **parameters):
         if str(path).endswith(".state"):

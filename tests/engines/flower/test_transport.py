@@ -12,7 +12,7 @@ from flwr.supercore.run import RunNotRunningException
 
 from fedhlcr.engines.flower import transport
 from fedhlcr.engines.flower.engine import FlowerEngine
-from fedhlcr.engines.flower.pauses import Waiting
+from fedhlcr.engines.flower.pauses import WaitTimes
 from fedhlcr.engines.flower.transport import HttpTransport
 from fedhlcr.exceptions import MissingDependencyError
 from fedhlcr.federation.run import run_round
@@ -30,7 +30,7 @@ def link(nodes):
 @pytest.fixture
 def started(link, table):
     """An engine whose nodes have all answered the survey, and its server."""
-    engine = FlowerEngine(link.grid(), "experiment", Waiting(3, 30.0, LIMIT))
+    engine = FlowerEngine(link.grid(), "experiment", WaitTimes(3, 30.0, LIMIT))
     engine.gather()
     server = server_for(table.X.shape[1], seed=3, rounds=60)
     assert run_round(server, engine).n_accepted == 12

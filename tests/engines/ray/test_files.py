@@ -13,8 +13,8 @@ import pytest
 from fedhlcr.analysis.fit_comparison import take_sample
 from fedhlcr.data import table_pieces
 from fedhlcr.data.hierarchy import build_hierarchy
+from fedhlcr.data.hold_out import hold_out_events
 from fedhlcr.data.recipe_plan import plan_recipe
-from fedhlcr.data.splitting import hold_out_events
 from fedhlcr.data.table_files import open_table
 from fedhlcr.data.table_pieces import ParquetPart
 from fedhlcr.engines.ray.parts import TablePart, share_out

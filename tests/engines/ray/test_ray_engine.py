@@ -15,8 +15,7 @@ import pytest
 from fedhlcr import FedHLCRClassifier, FedHLCRCountRegressor, FedHLCRRegressor
 from fedhlcr.datasets import make_hlcr
 from fedhlcr.engines.in_process import InProcessEngine
-from fedhlcr.engines.ray import RayCluster, worker
-from fedhlcr.engines.ray import seat as seats
+from fedhlcr.engines.ray import RayCluster, worker, worker_handle
 from fedhlcr.engines.ray.engine import RayEngine
 from fedhlcr.engines.ray.parts import TablePart, share_out
 from fedhlcr.exceptions import ArgumentError, BroadcastError, FederationError
@@ -249,13 +248,13 @@ def test_other_labels_would_be_noticed(monkeypatch, mutant):
 def test_nothing_asked_since_would_be_noticed(monkeypatch):
     """Mutant: a replaced worker that is not asked again what was asked since its state was sent."""
     monkeypatch.setattr(worker, "BYTES_PER_ROUND", 64)
-    replaced = seats.Seat._replace
+    replaced = worker_handle.WorkerHandle._replace
 
     def without_log(self, death):
         self._log = self._log[-1:]
         replaced(self, death)
 
-    monkeypatch.setattr(seats.Seat, "_replace", without_log)
+    monkeypatch.setattr(worker_handle.WorkerHandle, "_replace", without_log)
     server = after(local_engine(TABLE, 2, LocalActors(DiesOnce("answer", 17))), 12)
     assert server.model().to_bytes() != here(12).model().to_bytes()
 

@@ -61,7 +61,7 @@ def test_shares_of_the_noise_add_up(audit):
 @pytest.mark.parametrize("block", BLOCKS)
 def test_halved_noise_is_noticed(audit, monkeypatch, block):
     halved = property(lambda self: release.UNIT / self.mu / 2.0)
-    monkeypatch.setattr(release.Block, "lattice_scale", halved)
+    monkeypatch.setattr(release.ClippedBlock, "lattice_scale", halved)
     assert refuted(audit, [(block, CONSTANT)])
 
 

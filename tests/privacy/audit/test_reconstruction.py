@@ -11,10 +11,10 @@ from fedhlcr.datasets import make_hlcr
 from fedhlcr.engines.in_process import InProcessEngine
 from fedhlcr.federation.settings import FederationSettings
 from fedhlcr.model.gram import GramLayout, Standardization
+from fedhlcr.privacy.audit.attack_score import Truth, exposure, score, weighted_alone
 from fedhlcr.privacy.audit.reconstruction import reconstruct
-from fedhlcr.privacy.audit.recording import record_run
+from fedhlcr.privacy.audit.recording_engine import record_run
 from fedhlcr.privacy.audit.rows import in_user_units, rows_in
-from fedhlcr.privacy.audit.scoring import Truth, exposure, score, weighted_alone
 from fedhlcr.privacy.audit.tables import as_hierarchy
 from fedhlcr.privacy.audit.view import EVERYONE, NO_STATEMENT, ServerView, Statement
 

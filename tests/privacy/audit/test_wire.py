@@ -13,9 +13,9 @@ from fedhlcr.federation.settings import FederationSettings
 from fedhlcr.model.gram import GramLayout
 from fedhlcr.privacy import party
 from fedhlcr.privacy.audit import wire
+from fedhlcr.privacy.audit.attack_score import Truth, score
 from fedhlcr.privacy.audit.reconstruction import reconstruct
-from fedhlcr.privacy.audit.recording import KnownAgents, record_run
-from fedhlcr.privacy.audit.scoring import Truth, score
+from fedhlcr.privacy.audit.recording_engine import KnownAgents, record_run
 from fedhlcr.privacy.audit.tables import as_hierarchy, audit_wire
 from fedhlcr.privacy.audit.view import EVERYONE
 from fedhlcr.storage import codec

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 
 from fedhlcr._support.version import __version__
 from fedhlcr._support.wording import AGENT
-from fedhlcr.engines.flower.names import AgentNames, Identity
+from fedhlcr.engines.flower.names import AgentNames, NodeName
 from fedhlcr.engines.flower.records import GONE, Presence
 from fedhlcr.exceptions import Refusal
 
@@ -41,7 +41,7 @@ class Attendance:
     def __init__(self, names: AgentNames | None = None) -> None:
         self.present: dict[int, frozenset[str]] = {}
         self.labels: dict[int, str] = {}
-        self.identities: dict[int, Identity] = {}
+        self.identities: dict[int, NodeName] = {}
         self._names = names or AgentNames()
         self._presences: dict[int, Presence] = {}
         # why a node does not take part, and when it may be asked again
@@ -58,7 +58,7 @@ class Attendance:
         if n_double := len(agents & elsewhere):
             cure = f"{n_double} of its agents are at another node already; give every agent a name of its own"
             return Refusal("DoubleAgent", cure)
-        if refusal := self._names.claim(self.identities.get(node, Identity()), presence.agents):
+        if refusal := self._names.claim(self.identities.get(node, NodeName()), presence.agents):
             return refusal
         self._dismissed.pop(node, None)
         if node not in self.present:

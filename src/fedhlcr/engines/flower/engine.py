@@ -19,18 +19,18 @@ from fedhlcr._support.version import __version__
 from fedhlcr._support.wording import NODE
 from fedhlcr.data.ids import natural_key
 from fedhlcr.engines.flower.attendance import TIMED_OUT, Attendance
-from fedhlcr.engines.flower.names import AgentNames, Identity
-from fedhlcr.engines.flower.packing import pack, unpack
-from fedhlcr.engines.flower.pauses import Pauses, Waiting
+from fedhlcr.engines.flower.compression import pack, unpack
+from fedhlcr.engines.flower.names import AgentNames, NodeName
+from fedhlcr.engines.flower.pauses import Pauses, WaitTimes
 from fedhlcr.engines.flower.records import (
     GONE,
     Answers,
-    Envelope,
-    Errand,
-    Keepsake,
-    Letter,
+    ModelRequest,
+    NodeScore,
     Presence,
-    Score,
+    RequestHeader,
+    RequestType,
+    RoundRequest,
     SumReply,
     find_refusal,
     packed,
@@ -60,20 +60,20 @@ logger = logging.getLogger(__name__)
 LOOK_AROUND = 2.0
 # Seconds after which a node that refused is asked again: its table or its release may have been corrected.
 ASK_AGAIN = 60.0
-# A letter expires after this many lengths of a round. Until then a late reply still shows that the node is alive.
+# A request expires after this many lengths of a round. Until then a late reply still shows that the node is alive.
 LATE_ROUNDS = 2
 
 
-class Question(NamedTuple):
+class NodeRequest(NamedTuple):
     """What a node is asked, and what may come back.
 
     Attributes
     ----------
-    errand, group, agents : its purpose, the round or another name of it, and the agents asked
+    kind, group, agents : its purpose, the round or another name of it, and the agents asked
     limit, contribution : bytes of the largest reply, and of the largest contribution in it
     """
 
-    errand: Errand
+    kind: RequestType
     group: str
     agents: frozenset[str] = frozenset()
     limit: int = 0
@@ -83,7 +83,7 @@ class Question(NamedTuple):
 class Sent(NamedTuple):
     """A message that was sent and not answered yet: the question, its node, and when the reply is given up."""
 
-    question: Question
+    request: NodeRequest
     node: int
     expires: float
 
@@ -101,7 +101,7 @@ class FlowerEngine:
 
     grid: Grid
     experiment: str
-    waiting: Waiting = Waiting()
+    waiting: WaitTimes = WaitTimes()
     features: tuple[str, ...] = ()
     names: AgentNames = AgentNames()
     nodes: Attendance = field(init=False)
@@ -113,7 +113,7 @@ class FlowerEngine:
         self._awaited: set[int] = set()
         self._arrived: list[Reply] = []
         self._bytes_down = self._bytes_up = 0
-        self._scores: dict[int, Score] = {}
+        self._scores: dict[int, NodeScore] = {}
         self._round: SumRound | None = None
         self._sums: dict[int, bytes] = {}
 
@@ -189,12 +189,12 @@ class FlowerEngine:
         for node, names in list(self.present.items()):
             asked = [name for name in call.agents if name in names]
             if asked:
-                letter = Letter(broadcast, asked, [acknowledged[name] for name in asked])
+                record = RoundRequest(broadcast, asked, [acknowledged[name] for name in asked])
                 expires = LATE_ROUNDS * self.waiting.for_replies
-                question = Question(
-                    Errand.LETTER, group, frozenset(asked), largest_answers(largest, len(asked)), largest
+                request = NodeRequest(
+                    RequestType.ROUND, group, frozenset(asked), largest_answers(largest, len(asked)), largest
                 )
-                sent.add(self._send(node, packed(letter, self._envelope()), question, expires))
+                sent.add(self._send(node, packed(record, self._header()), request, expires))
                 self._bytes_down += len(broadcast)
         yield from self._await(sent)
 
@@ -206,9 +206,9 @@ class FlowerEngine:
     def exchange(self, terms: Terms, messages: Mapping[str, bytes]) -> dict[str, bytes]:
         """Send one message of a secure sum to each node; the replies of those that answer in time."""
         assert self._round is not None
-        question = Question(Errand.SUM, f"{terms.round}", limit=largest_sum_reply(terms, len(self._round.nodes)))
-        contents = {party: packed(*self._round.records(party, messages[party]), self._envelope()) for party in messages}
-        return self._collect_sums(contents, question)
+        request = NodeRequest(RequestType.SUM, f"{terms.round}", limit=largest_sum_reply(terms, len(self._round.nodes)))
+        contents = {party: packed(*self._round.records(party, messages[party]), self._header()) for party in messages}
+        return self._collect_sums(contents, request)
 
     def begin_query(self, inquiry: bytes) -> dict[str, list[str]]:
         """Begin a query of a private run: the nodes that take part, by name, and their agents."""
@@ -218,17 +218,17 @@ class FlowerEngine:
     def ask_all(self, place: int, n_values: int) -> dict[str, bytes]:
         """Send the query to all nodes without masks; the replies of those that answer in time."""
         assert self._round is not None
-        question = Question(Errand.INQUIRY, f"{place}", limit=largest_query_reply(n_values))
-        contents = {party: packed(letter, self._envelope()) for party, letter in self._round.letters.items()}
-        return self._collect_sums(contents, question)
+        request = NodeRequest(RequestType.QUERY, f"{place}", limit=largest_query_reply(n_values))
+        contents = {party: packed(record, self._header()) for party, record in self._round.requests.items()}
+        return self._collect_sums(contents, request)
 
-    def _collect_sums(self, contents: Mapping[str, RecordDict], question: Question) -> dict[str, bytes]:
+    def _collect_sums(self, contents: Mapping[str, RecordDict], request: NodeRequest) -> dict[str, bytes]:
         """Send these messages, by party, and return the replies that came in time."""
         assert self._round is not None
         names = {self._round.nodes[party]: party for party in contents}
         self._sums.clear()
         seconds = LATE_ROUNDS * self.waiting.for_replies
-        sent = {self._send(node, contents[party], question, seconds) for node, party in names.items()}
+        sent = {self._send(node, contents[party], request, seconds) for node, party in names.items()}
         for _ in self._await(sent):
             pass
         return {names[node]: reply for node, reply in self._sums.items()}
@@ -247,13 +247,13 @@ class FlowerEngine:
         asked = set(call.agents)
         return sum(not names.isdisjoint(asked) for names in self.present.values())
 
-    def keep_model(self, model: PublicModel) -> dict[str, Score]:
+    def keep_model(self, model: PublicModel) -> dict[str, NodeScore]:
         """Send the model to every node. Returns the nodes' scores on their test events, by name or number."""
         self._look_around()
         self._collect()
-        content = packed(Keepsake(pack(model.to_bytes())), self._envelope())
-        question = Question(Errand.KEEPSAKE, "model", limit=SMALL_REPLY)
-        sent = {self._send(node, content, question, self.waiting.for_replies) for node in list(self.present)}
+        content = packed(ModelRequest(pack(model.to_bytes())), self._header())
+        request = NodeRequest(RequestType.MODEL, "model", limit=SMALL_REPLY)
+        sent = {self._send(node, content, request, self.waiting.for_replies) for node in list(self.present)}
         for _ in self._await(sent):
             pass
         named = Counter(self.nodes.labels[node] for node in self._scores)
@@ -313,28 +313,28 @@ class FlowerEngine:
         for info in self._post.nodes():
             online.add(info.node_id)
             self.nodes.labels[info.node_id] = info.name or str(info.node_id)
-            self.nodes.identities[info.node_id] = Identity.of(info)
+            self.nodes.identities[info.node_id] = NodeName.of(info)
         for node in self.present.keys() - online:
             self.nodes.dismiss(node, GONE, 0.0)
-        asked = self._nodes_asked(Errand.ROLL_CALL)
+        asked = self._nodes_asked(RequestType.ROLL_CALL)
         for node in sorted(online - self.present.keys() - asked):
             if self.nodes.may_ask(node) or (self.nodes.is_slow(node) and not spare_the_slow):
-                question = Question(Errand.ROLL_CALL, "roll call", limit=largest_presence(self.names.max_agents))
-                self._send(node, self._envelope().to_content(), question, self.waiting.for_replies)
+                request = NodeRequest(RequestType.ROLL_CALL, "roll call", limit=largest_presence(self.names.max_agents))
+                self._send(node, self._header().to_content(), request, self.waiting.for_replies)
         return online
 
-    def _nodes_asked(self, errand: Errand) -> set[int]:
-        return {sent.node for sent in self._sent.values() if sent.question.errand is errand}
+    def _nodes_asked(self, kind: RequestType) -> set[int]:
+        return {sent.node for sent in self._sent.values() if sent.request.kind is kind}
 
-    def _envelope(self) -> Envelope:
-        return Envelope(__version__, self.experiment, list(self.features))
+    def _header(self) -> RequestHeader:
+        return RequestHeader(__version__, self.experiment, list(self.features))
 
-    def _send(self, node: int, content: RecordDict, question: Question, seconds: float) -> int:
+    def _send(self, node: int, content: RecordDict, request: NodeRequest, seconds: float) -> int:
         """Send one message, whose reply is awaited so long. Returns its ticket."""
         seconds = max(seconds, 1.0)
-        message = Message(content, node, str(question.errand), ttl=seconds, group_id=question.group)
-        ticket = self._post.send(message, question.limit, seconds)
-        self._sent[ticket] = Sent(question, node, time.monotonic() + seconds)
+        message = Message(content, node, str(request.kind), ttl=seconds, group_id=request.group)
+        ticket = self._post.send(message, request.limit, seconds)
+        self._sent[ticket] = Sent(request, node, time.monotonic() + seconds)
         return ticket
 
     def _forget(self, ticket: int) -> None:
@@ -347,8 +347,8 @@ class FlowerEngine:
         for ticket, reply in self._post.collect():
             sent = self._sent.pop(ticket, None)
             if sent is not None:
-                errand = sent.question.errand
-                late = errand in (Errand.LETTER, Errand.SUM, Errand.INQUIRY) and ticket not in self._awaited
+                kind = sent.request.kind
+                late = kind in (RequestType.ROUND, RequestType.SUM, RequestType.QUERY) and ticket not in self._awaited
                 self._receive(sent, reply, late=late)
         # only then: a reply that arrived while the server was at work, or while other nodes were asked, counts
         now = time.monotonic()
@@ -357,7 +357,7 @@ class FlowerEngine:
 
     def _receive(self, sent: Sent, reply: Message | Refusal, *, late: bool) -> None:
         if refusal := reply if isinstance(reply, Refusal) else find_refusal(reply):
-            # a refusal of an old letter says nothing about the node now
+            # a refusal of an old request says nothing about the node now
             if not late:
                 at_once = refusal is GONE or refusal.kind in (UNKNOWN_AGENT, ROUND_LOST)
                 self.nodes.dismiss(sent.node, refusal, 0.0 if at_once else ASK_AGAIN)
@@ -367,29 +367,29 @@ class FlowerEngine:
     def _receive_content(self, sent: Sent, reply: Message, *, late: bool) -> None:
         problem = None
         try:
-            match sent.question.errand:
-                case Errand.ROLL_CALL:
+            match sent.request.kind:
+                case RequestType.ROLL_CALL:
                     problem = self.nodes.admit(sent.node, Presence.from_content(reply.content))
-                case Errand.KEEPSAKE:
-                    self._scores[sent.node] = Score.from_content(reply.content)
-                case Errand.SUM | Errand.INQUIRY:
+                case RequestType.MODEL:
+                    self._scores[sent.node] = NodeScore.from_content(reply.content)
+                case RequestType.SUM | RequestType.QUERY:
                     reply_bytes = SumReply.from_content(reply.content).message
                     if late:
                         problem = self.nodes.admit_again(sent.node)
                     else:
                         self.nodes.replied_in_time(sent.node)
                         self._sums[sent.node] = reply_bytes
-                case Errand.LETTER:
+                case RequestType.ROUND:
                     answers = Answers.from_content(reply.content)
                     self._bytes_up += sum(map(len, answers.contributions))
                     # more than one for each agent asked would only cost time and memory
-                    some = answers.contributions[: len(sent.question.agents)]
-                    opened = [_open(data, sent.question.contribution) for data in some]
+                    some = answers.contributions[: len(sent.request.agents)]
+                    opened = [_open(data, sent.request.contribution) for data in some]
                     if late:
                         problem = self.nodes.admit_again(sent.node)
                     else:
                         self.nodes.replied_in_time(sent.node)
-                    self._arrived += [one for one in opened if _is_from(one, sent.question.agents)]
+                    self._arrived += [one for one in opened if _is_from(one, sent.request.agents)]
         except RecordError as error:
             problem = Refusal("RecordError", str(error))
         if problem is not None:

@@ -33,14 +33,14 @@ from fedhlcr.storage.atomic import replace_file
 PINS_FILE = "agents.json"
 
 
-class Identity(NamedTuple):
+class NodeName(NamedTuple):
     """How a node is known: the fingerprint of its key, as `ssh-keygen -l` writes it, and its name; or neither."""
 
     key: str = ""
     name: str = ""
 
     @classmethod
-    def of(cls, node: NodeInfo) -> Identity:
+    def of(cls, node: NodeInfo) -> NodeName:
         return cls(fingerprint(node.public_key), node.name)
 
     @property
@@ -71,7 +71,7 @@ class Pins:
     """
 
     secret: bytes = field(default_factory=lambda: secrets.token_bytes(32))
-    owners: Mapping[str, Identity] = field(default_factory=dict)
+    owners: Mapping[str, NodeName] = field(default_factory=dict)
 
     def hashed(self, agents: Iterable[str]) -> list[str]:
         return [hmac.new(self.secret, name.encode(errors="surrogatepass"), "sha256").hexdigest() for name in agents]
@@ -92,7 +92,7 @@ class AgentNames:
     owners: Mapping[str, tuple[str, ...]] | None = None
     max_agents: int = MOST_AGENTS
 
-    def claim(self, node: Identity, agents: Collection[str]) -> Refusal | None:
+    def claim(self, node: NodeName, agents: Collection[str]) -> Refusal | None:
         """Let a node hold these agents, or return why it may not. New names belong to it from now on."""
         if len(agents) > self.max_agents:
             return self._too_many(f"{len(agents):,} agents")
@@ -127,7 +127,7 @@ class AgentNames:
         )
 
 
-def _find_unlisted(owners: Mapping[str, tuple[str, ...]], node: Identity, agents: Collection[str]) -> Refusal | None:
+def _find_unlisted(owners: Mapping[str, tuple[str, ...]], node: NodeName, agents: Collection[str]) -> Refusal | None:
     allowed = [pattern for known in node if known for pattern in owners.get(known, ())]
     unlisted = [name for name in agents if not any(fnmatchcase(name, pattern) for pattern in allowed)]
     if not unlisted:
@@ -179,8 +179,8 @@ def read_pins(path: Path) -> Pins:
     return pins
 
 
-def _owners(table: Mapping[str, Any]) -> dict[str, Identity]:
-    return {name: Identity(str(pin["key"]), str(pin["node"])) for name, pin in table.items()}
+def _owners(table: Mapping[str, Any]) -> dict[str, NodeName]:
+    return {name: NodeName(str(pin["key"]), str(pin["node"])) for name, pin in table.items()}
 
 
 def write_pins(path: Path, pins: Pins) -> None:

@@ -19,11 +19,11 @@ from filelock import FileLock, Timeout
 from fedhlcr._support.arrays import IndexArray
 from fedhlcr.data.hierarchy import build_hierarchy
 from fedhlcr.engines.flower.node_options import NodeOptions
-from fedhlcr.engines.flower.node_table import Events, NodeTable, Source, digest_of, stamp_of
+from fedhlcr.engines.flower.node_table import NodeEvents, NodeTable, Source, digest_of, stamp_of
 from fedhlcr.engines.flower.open_sum import OpenSum
 from fedhlcr.engines.flower.peers import NodeIdentity
-from fedhlcr.engines.flower.private_desk import PrivateDesk, Sum, check_terms
-from fedhlcr.engines.flower.records import Letter, Score, SumMessage
+from fedhlcr.engines.flower.private_node import PrivateNode, Sum, check_terms
+from fedhlcr.engines.flower.records import NodeScore, RoundRequest, SumMessage
 from fedhlcr.engines.flower.refusal import PLAIN_REFUSED, PRIVACY_REQUIRED, UNKNOWN_AGENT
 from fedhlcr.engines.flower.tally import Tally
 from fedhlcr.exceptions import ArgumentError, CodecError, FixedPointError, Refusal, StorageError
@@ -33,7 +33,7 @@ from fedhlcr.federation.mods import Mod
 from fedhlcr.federation.private.inquiry import Inquiry, write_sum
 from fedhlcr.federation.secure_device import OUT_OF_STEP, SecureDevice
 from fedhlcr.posterior import PublicModel
-from fedhlcr.privacy.terms import Stage, Terms, terms_of
+from fedhlcr.privacy.terms import SumStage, Terms, terms_of
 from fedhlcr.storage import atomic, codec
 from fedhlcr.storage.reader import RecordReader
 
@@ -45,7 +45,7 @@ STATE_VERSION = 1
 LONGEST_LOCK = 600.0
 # Sums over fewer test events could reveal single events.
 FEWEST_SCORED = 10
-NO_SCORE = Score(0, 0.0, 0.0, 0.0)
+NO_SCORE = NodeScore(0, 0.0, 0.0, 0.0)
 _ONLY_SECURE = 'the node only takes part in secure aggregation; start the run with aggregation="secure"'
 
 
@@ -100,10 +100,10 @@ class Node:
         return OpenSum(self.options.state_dir / f"{self.experiment}.secure")
 
     @property
-    def desk(self) -> PrivateDesk:
+    def private(self) -> PrivateNode:
         folder = self.options.state_dir
         tally = Tally.of(folder, self.options.max_epsilon, self.options.max_delta)
-        return PrivateDesk(folder / f"{self.experiment}.private", self.experiment, tally)
+        return PrivateNode(folder / f"{self.experiment}.private", self.experiment, tally)
 
     def names(self) -> list[str]:
         """Names of the node's agents."""
@@ -132,7 +132,7 @@ class Node:
             self.table.read(self.options.test_path)
         return len(events.y), len(set(events.agent))
 
-    def read_table(self) -> Events:
+    def read_table(self) -> NodeEvents:
         """The events of the node's table, after all checks; nothing is kept."""
         return self.table.read(self.options.data_path)
 
@@ -168,10 +168,10 @@ class Node:
         finally:
             lock.release()
 
-    def answer(self, letter: Letter) -> list[bytes]:
+    def answer(self, request: RoundRequest) -> list[bytes]:
         """One contribution for each agent asked. New labels are saved before the reply is sent."""
         with self._alone():
-            return self._answer(letter, Broadcast.from_bytes(letter.broadcast))
+            return self._answer(request, Broadcast.from_bytes(request.broadcast))
 
     def answer_query(self, inquiry: Inquiry) -> bytes:
         """The sum of the agents' clipped vectors, for a server that is trusted to add the noise."""
@@ -181,7 +181,7 @@ class Node:
             found = self._private_sum(inquiry)
             query = inquiry.query
             with _writing():
-                self.desk.mark(query.run, inquiry.session, query.place)
+                self.private.mark(query.run, inquiry.session, query.place)
             return write_sum(inquiry, found.values)
 
     def _private_sum(self, inquiry: Inquiry) -> Sum:
@@ -193,10 +193,10 @@ class Node:
             # an ordinary run of this name has converted the matrices; its state stays as it is
             held = self._build()
         with _writing():
-            return self.desk.answer(inquiry, held.group, held.source.digest)
+            return self.private.answer(inquiry, held.group, held.source.digest)
 
-    def add_up(self, asked: SumMessage, opening: Letter | Inquiry | None) -> bytes:
-        """Answer one of the four messages of a secure sum; a letter, or a query, comes with the first.
+    def add_up(self, asked: SumMessage, opening: RoundRequest | Inquiry | None) -> bytes:
+        """Answer one of the four messages of a secure sum; a broadcast, or a query, comes with the first.
 
         New labels, and then the secrets of the round, are saved before the reply is sent. A query of a private run
         counts as answered once the masked sum is sent.
@@ -212,11 +212,11 @@ class Node:
                 if begun is None:
                     return OUT_OF_STEP
                 device = begun
-            counts = device.is_private and device.stage is Stage.MASKED
+            counts = device.is_private and device.stage is SumStage.MASKED
             with _writing():
                 reply = self.open_sum.handle(device, asked.message)
                 if counts:
-                    self.desk.mark(device.terms.run, device.terms.session, device.terms.epoch)
+                    self.private.mark(device.terms.run, device.terms.session, device.terms.epoch)
                 if identity is not None:
                     identity.peers.keep_new()
             return reply
@@ -226,7 +226,7 @@ class Node:
         check_terms(inquiry, terms)
         self.open_sum.check_new(terms)
         found = self._private_sum(inquiry)
-        values = self.desk.with_noise(found, inquiry, terms)
+        values = self.private.with_noise(found, inquiry, terms)
         return SecureDevice.of(terms, values, found.agents, (asked.party, identity), is_private=True)
 
     def _terms_of(self, asked: SumMessage) -> Terms:
@@ -240,11 +240,13 @@ class Node:
             )
         return terms
 
-    def _begin_sum(self, asked: SumMessage, letter: Letter, identity: NodeIdentity | None) -> SecureDevice | None:
-        broadcast = Broadcast.from_bytes(letter.broadcast)
+    def _begin_sum(
+        self, asked: SumMessage, request: RoundRequest, identity: NodeIdentity | None
+    ) -> SecureDevice | None:
+        broadcast = Broadcast.from_bytes(request.broadcast)
         terms = self._terms_of(asked)
-        held, positions = self._prepare(letter, broadcast, is_secure=True)
-        rounds = np.array(letter.acknowledged, dtype=np.int64)
+        held, positions = self._prepare(request, broadcast, is_secure=True)
+        rounds = np.array(request.acknowledged, dtype=np.int64)
         with _suiting_target():
             own = asked.party, identity
             device = self.open_sum.begin(held.group, broadcast, (positions, rounds), terms, own, asked.leaving)
@@ -259,14 +261,14 @@ class Node:
             return None
         return NodeIdentity.read(options.key_path, options.peers_path, options.state_dir)
 
-    def _answer(self, letter: Letter, broadcast: Broadcast) -> list[bytes]:
-        held, positions = self._prepare(letter, broadcast, is_secure=False)
+    def _answer(self, request: RoundRequest, broadcast: Broadcast) -> list[bytes]:
+        held, positions = self._prepare(request, broadcast, is_secure=False)
         with _suiting_target():
-            contributions = held.group.answer(broadcast, positions, np.array(letter.acknowledged, dtype=np.int64))
+            contributions = held.group.answer(broadcast, positions, np.array(request.acknowledged, dtype=np.int64))
         self._save(held)
         return [contributions[i].to_bytes() for i in range(len(contributions))]
 
-    def _prepare(self, letter: Letter, broadcast: Broadcast, *, is_secure: bool) -> tuple[Held, IndexArray]:
+    def _prepare(self, request: RoundRequest, broadcast: Broadcast, *, is_secure: bool) -> tuple[Held, IndexArray]:
         """The node's agents, ready to answer a broadcast, and the positions of those asked."""
         self._check_aggregation(broadcast, is_secure=is_secure)
         held = self._held()
@@ -282,7 +284,7 @@ class Node:
             )
             raise Refusal("OutdatedLetter", cure)
         try:
-            return held, held.group.positions(letter.agents)
+            return held, held.group.positions(request.agents)
         except KeyError:
             raise Refusal(
                 UNKNOWN_AGENT,
@@ -307,12 +309,12 @@ class Node:
             # the run is over
             self.open_sum.close()
 
-    def score(self, model: PublicModel) -> Score:
+    def score(self, model: PublicModel) -> NodeScore:
         """How well the model predicts the test events. Only sums over them are sent, and none after a private run."""
         if self.options.test_path is None:
             return NO_SCORE
         is_private = self.options.max_epsilon is not None or model.privacy is not None
-        if is_private or self.desk.tally.has(self.experiment):
+        if is_private or self.private.tally.has(self.experiment):
             logger.info("no score is sent: runs of this name are private, and their plans do not count it.")
             return NO_SCORE
         with self._alone():
@@ -326,7 +328,7 @@ class Node:
         moments = group.predict(model, events.X, events.entity, agent=events.agent, offset=events.offset)
         mean = float(events.y.mean())
         spread, error = (float(np.sum((events.y - other) ** 2)) for other in (mean, moments.mean))
-        return Score(len(events.y), mean, spread, error)
+        return NodeScore(len(events.y), mean, spread, error)
 
     def _saved(self) -> Held | None:
         """The saved state, or None if there is none for this table and these columns."""

@@ -10,9 +10,9 @@ from typing import Any
 
 from fedhlcr.engines.flower.options import SIMULATION_PREFIX, RunOptions, refuse_unknown, split_names
 from fedhlcr.exceptions import Refusal
-from fedhlcr.federation.settings import FEWEST_IN_COHORT
 from fedhlcr.privacy.differential_privacy import LARGEST_DELTA, MOST_DELTA, MOST_EPSILON
 from fedhlcr.privacy.disclosure import DEFAULT_RULE, NO_RULE, DisclosureRule
+from fedhlcr.settings import FEWEST_IN_COHORT
 
 NODE_KEYS = (
     *("data-path", "target", "agent", "agent-name", "entity", "features", "positive", "exposure"),

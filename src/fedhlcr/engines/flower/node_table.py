@@ -26,7 +26,7 @@ from fedhlcr.exceptions import ArgumentError, FileError, Refusal
 _SEE_LOG = "the node cannot use its table; the node's log names the file or column and what to do"
 
 
-class Events(NamedTuple):
+class NodeEvents(NamedTuple):
     """The events of a node's table, after all checks; `offset` are the logs of their exposures."""
 
     X: FloatArray
@@ -68,7 +68,7 @@ class NodeTable:
             raise Refusal("SimulationError", cure)
         return files[number]
 
-    def read(self, path: Path, own: Collection[str] | None = None) -> Events:
+    def read(self, path: Path, own: Collection[str] | None = None) -> NodeEvents:
         """Read and check a table. A simulated node keeps its share of the agents, or `own` if that is given."""
         options = self.options
         file = self.file_of(path)
@@ -106,7 +106,7 @@ class NodeTable:
         if options.share is not None and not path.is_dir():
             rows = _rows_of_share(agents, *options.share) if own is None else _rows_of(agents, own)
         entity = None if entities is None else _texts(entities)[rows]
-        return Events(X[rows], y[rows], _texts(agents)[rows], entity, None if offset is None else offset[rows])
+        return NodeEvents(X[rows], y[rows], _texts(agents)[rows], entity, None if offset is None else offset[rows])
 
 
 @contextlib.contextmanager

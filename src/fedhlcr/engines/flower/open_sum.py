@@ -18,10 +18,11 @@ from fedhlcr.exceptions import CodecError, Refusal, SecureSumError
 from fedhlcr.federation.group import AgentGroup
 from fedhlcr.federation.messages import Broadcast
 from fedhlcr.federation.secure_device import SecureDevice
-from fedhlcr.privacy.roster import Identity
-from fedhlcr.privacy.terms import Stage, Terms
+from fedhlcr.privacy.roster import Signer
+from fedhlcr.privacy.terms import SumStage, Terms
 from fedhlcr.storage import atomic, codec
 from fedhlcr.storage.reader import RecordReader
+from fedhlcr.storage.records import from_record, to_record, under
 
 logger = logging.getLogger(__name__)
 
@@ -42,7 +43,7 @@ class OpenSum:
         broadcast: Broadcast,
         asked: tuple[IndexArray, IndexArray],
         terms: Terms,
-        identity: tuple[str, Identity | None],
+        identity: tuple[str, Signer | None],
         leaving: Collection[str] = (),
     ) -> SecureDevice | None:
         """Answer a broadcast under these terms, `SecureDevice.open`; None if a new epoch is needed."""
@@ -66,7 +67,7 @@ class OpenSum:
                 "choose another `experiment`",
             )
 
-    def read(self, identity: Identity | None) -> SecureDevice:
+    def read(self, identity: Signer | None) -> SecureDevice:
         """The device as the last message left it."""
         reader = self._reader()
         device = None if reader is None else reader.part("device.")
@@ -82,7 +83,7 @@ class OpenSum:
         except SecureSumError as error:
             cure = "the node takes no part in this sum, because it would not be safe; see the node's log"
             raise Refusal("SecureSumError", cure, str(error)) from None
-        self._write(device.terms, None if device.stage is Stage.OVER else device)
+        self._write(device.terms, None if device.stage is SumStage.OVER else device)
         return reply
 
     def close(self) -> None:
@@ -92,14 +93,14 @@ class OpenSum:
             self._write(last, None)
 
     def _write(self, terms: Terms, device: SecureDevice | None) -> None:
-        record = {f"last.{name}": value for name, value in terms.to_record().items()}
+        record = under("last.", to_record(terms))
         if device is not None:
-            record |= {f"device.{name}": value for name, value in device.to_record().items()}
+            record |= under("device.", device.to_record())
         atomic.write_atomically(self.path, codec.encode(KIND, VERSION, record), keep_previous=False, private=True)
 
     def _last(self) -> Terms | None:
         reader = self._reader()
-        return None if reader is None else Terms.read(reader.part("last."))
+        return None if reader is None else from_record(Terms, reader.part("last."))
 
     def _reader(self) -> RecordReader | None:
         try:

@@ -17,14 +17,14 @@ from typing import Any, NamedTuple
 from fedhlcr.exceptions import ArgumentError
 from fedhlcr.federation.checks import ReplyLimits
 from fedhlcr.federation.claims import MAX_CHANGE
-from fedhlcr.federation.settings import MIN_COHORT, FederationSettings
+from fedhlcr.federation.settings import FederationSettings
 from fedhlcr.federation.weights import MAX_WEIGHT
 from fedhlcr.model.binary import Logistic
 from fedhlcr.model.counts import NegativeBinomial
 from fedhlcr.model.gram import GramLayout
 from fedhlcr.model.likelihood import AUTO
-from fedhlcr.model.priors import LEARNABLE
 from fedhlcr.privacy.differential_privacy import DifferentialPrivacy
+from fedhlcr.settings import LEARNABLE, MIN_COHORT
 
 Scalar = bool | int | float | str
 # The largest number of agents that a node may have by default.

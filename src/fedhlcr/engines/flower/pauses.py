@@ -17,7 +17,7 @@ LOG_AGAIN = 30.0
 
 
 @dataclass(frozen=True)
-class Waiting:
+class WaitTimes:
     """How long to wait, in seconds, and for how many nodes: before the first round, and before each later one.
 
     `then` says what to do once there are enough nodes again.

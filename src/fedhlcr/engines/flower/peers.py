@@ -179,7 +179,7 @@ def _unreadable(path: Path, reason: str) -> Refusal:
 
 @dataclass(frozen=True)
 class NodeIdentity:
-    """A node's own key, and the keys of the others, `privacy.roster.Identity`."""
+    """A node's own key, and the keys of the others, `privacy.roster.Signer`."""
 
     key: ec.EllipticCurvePrivateKey
     peers: PeerKeys

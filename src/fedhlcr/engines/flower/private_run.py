@@ -24,7 +24,7 @@ from fedhlcr.exceptions import CodecError, FederationError
 from fedhlcr.federation.history import RoundRecord
 from fedhlcr.federation.private.inquiry import Inquiry, read_sum
 from fedhlcr.federation.private.queries import Query
-from fedhlcr.federation.private.run import Outcome, fewest_remaining, run_private
+from fedhlcr.federation.private.run import QueryOutcome, fewest_remaining, run_private
 from fedhlcr.federation.private.server import PrivateServer
 from fedhlcr.federation.run import carry
 from fedhlcr.federation.settings import FederationSettings
@@ -88,11 +88,11 @@ class NodesAsked:
     def prepare(self) -> None:
         self._engine.agents()
 
-    def ask(self, query: Query) -> Outcome:
+    def ask(self, query: Query) -> QueryOutcome:
         inquiry = Inquiry(self._session, self._plan, query)
         return self._secure(inquiry) if self._is_secure else self._plain(inquiry)
 
-    def _plain(self, inquiry: Inquiry) -> Outcome:
+    def _plain(self, inquiry: Inquiry) -> QueryOutcome:
         query = inquiry.query
         engine = self._engine
         data = inquiry.to_bytes()
@@ -110,15 +110,15 @@ class NodesAsked:
         moved = len(data) * len(agents_of), sum(map(len, replies.values()))
         if vectors:
             total = np.sum(vectors, axis=0) + server_noise(query.blocks, self._source)
-            return Outcome(total, answered, bytes_moved=moved)
+            return QueryOutcome(total, answered, bytes_moved=moved)
         if query.number == 0:
             raise FederationError(
                 "no node has answered the query of the " + query.stage + ". " + "; ".join(engine.nodes.reasons())
             )
         # nodes may have answered in vain
-        return Outcome(is_spent=True, bytes_moved=moved)
+        return QueryOutcome(is_spent=True, bytes_moved=moved)
 
-    def _secure(self, inquiry: Inquiry) -> Outcome:
+    def _secure(self, inquiry: Inquiry) -> QueryOutcome:
         # here, because it needs the extra `privacy`
         from fedhlcr.privacy.secure_sum import SecureSum
 
@@ -137,6 +137,6 @@ class NodesAsked:
             if not exchange.has_asked_for_values and (refusals := [text for text in reasons if REFUSED in text]):
                 # they would refuse again
                 raise FederationError("nodes refuse the privacy plan of the run. " + "; ".join(refusals))
-            return Outcome(is_spent=exchange.has_asked_for_values, bytes_moved=(down, up), reasons=reasons)
+            return QueryOutcome(is_spent=exchange.has_asked_for_values, bytes_moved=(down, up), reasons=reasons)
         agents = [agent for party in exchange.result.parties for agent in agents_of[party]]
-        return Outcome(exchange.result.values.view(np.int64), agents, bytes_moved=(down, up))
+        return QueryOutcome(exchange.result.values.view(np.int64), agents, bytes_moved=(down, up))

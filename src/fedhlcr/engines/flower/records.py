@@ -1,18 +1,19 @@
 """All messages between the server and a node, and their conversion to and from Flower's records.
 
-Every message to a node has an `Envelope`. Broadcasts, contributions and models travel as bytes with a checksum, packed
-by `packing`. Messages of secure sums are not packed: masks are random, and their size must not depend on the data.
+Every message to a node has a `RequestHeader`. Broadcasts, contributions and models travel as bytes with a checksum,
+packed by `packing`. Messages of secure sums are not packed: masks are random, and their size must not depend on the
+data.
 
     to a node (Flower's type)    content                               the node answers with
     roll call (query)            nothing more                          `Presence`: its release, agents and columns
-    letter (train)               a broadcast for some of its agents    `Answers`: a contribution for each of them
+    round (train)                a broadcast for some of its agents    `Answers`: a contribution for each of them
     sum (train)                  a message of a secure sum; with the   `SumReply`: bytes of the same size for all nodes
-                                 first one, a letter
-    inquiry (train)              a query of a private run; under       `SumReply`: the sum of its agents' clipped
+                                 first one, a broadcast
+    query (train)                a query of a private run; under       `SumReply`: the sum of its agents' clipped
                                  secure aggregation it takes the       vectors, for a trusted server that adds noise
-                                 place of the letter of a sum
-    keepsake (evaluate)          the public model                      `Score`: sums over its test events; none after
-                                                                       a private run
+                                 place of the broadcast of a sum
+    model (evaluate)             the public model                      `NodeScore`: sums over its test events; none
+                                                                       after a private run
 
 A node that cannot do what it was asked answers with a refusal: a reason in one word, and a cure. What a contribution
 holds is listed in `federation.messages`.
@@ -20,9 +21,9 @@ holds is listed in `federation.messages`.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from enum import StrEnum
-from typing import Any, Self, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, Self, get_args, get_origin, get_type_hints
 
 from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.common.constant import ErrorCode
@@ -57,14 +58,17 @@ REFUSAL = "refusal"
 LARGEST_SCORE = 1e100
 
 
-class Errand(StrEnum):
-    """The purpose of a message to a node, as Flower's message type: one of Flower's categories and a name of ours."""
+class RequestType(StrEnum):
+    """What a node is asked for, as Flower's message type: one of Flower's categories and a name.
+
+    The names are those of the first release, which nodes know.
+    """
 
     ROLL_CALL = "query.roll_call"
-    LETTER = "train.letter"
+    ROUND = "train.letter"
     SUM = "train.sum"
-    INQUIRY = "train.inquiry"
-    KEEPSAKE = "evaluate.keepsake"
+    QUERY = "train.inquiry"
+    MODEL = "evaluate.keepsake"
 
     @property
     def action(self) -> str:
@@ -80,21 +84,32 @@ def _is_of(value: Any, kind: Any) -> bool:
 
 @dataclass(frozen=True)
 class _Record:
-    """A record of a Flower message, with the fields of the dataclass, under the name of the class."""
+    """A record of a Flower message, with the fields of the dataclass.
+
+    Attributes
+    ----------
+    wire_name : the record's name in the message. Nodes of an earlier release know it, so it outlives the class's name.
+    """
+
+    wire_name: ClassVar[str]
+
+    def __init_subclass__(cls, wire_name: str | None = None) -> None:
+        cls.wire_name = wire_name or cls.__name__
 
     def to_content(self) -> RecordDict:
-        return RecordDict({type(self).__name__: ConfigRecord(asdict(self))})
+        return RecordDict({self.wire_name: ConfigRecord(asdict(self))})
 
     @classmethod
     def from_content(cls, content: RecordDict) -> Self:
-        record = content.config_records.get(cls.__name__)
+        record = content.config_records.get(cls.wire_name)
         if record is None:
-            raise RecordError(f"the message has no {cls.__name__}")
-        kinds = get_type_hints(cls)
+            raise RecordError(f"the message has no {cls.wire_name}")
+        hints = get_type_hints(cls)
+        kinds = {one.name: hints[one.name] for one in fields(cls)}
         if set(record) != set(kinds):
-            raise RecordError(f"{cls.__name__} lacks a field or has an unknown one")
+            raise RecordError(f"{cls.wire_name} lacks a field or has an unknown one")
         if wrong := [name for name, kind in kinds.items() if not _is_of(record[name], kind)]:
-            raise RecordError(f"`{wrong[0]}` of {cls.__name__} has the wrong type")
+            raise RecordError(f"`{wrong[0]}` of {cls.wire_name} has the wrong type")
         received = cls(**record)
         received._check()
         return received
@@ -104,7 +119,7 @@ class _Record:
 
 
 @dataclass(frozen=True)
-class Envelope(_Record):
+class RequestHeader(_Record, wire_name="Envelope"):
     """Part of every message to a node.
 
     Attributes
@@ -120,7 +135,7 @@ class Envelope(_Record):
 
 
 @dataclass(frozen=True)
-class Letter(_Record):
+class RoundRequest(_Record, wire_name="Letter"):
     """A broadcast for some agents of a node.
 
     Attributes
@@ -140,7 +155,7 @@ class Letter(_Record):
 
 
 @dataclass(frozen=True)
-class InquiryLetter(_Record):
+class QueryRequest(_Record, wire_name="InquiryLetter"):
     """A query of a private run for all agents of a node, as packed bytes of an `Inquiry`."""
 
     inquiry: bytes
@@ -170,7 +185,7 @@ class SumReply(_Record):
 
 
 @dataclass(frozen=True)
-class Keepsake(_Record):
+class ModelRequest(_Record, wire_name="Keepsake"):
     """The public model, for the node to keep, as packed bytes."""
 
     model: bytes
@@ -198,7 +213,7 @@ class Answers(_Record):
 
 
 @dataclass(frozen=True)
-class Score(_Record):
+class NodeScore(_Record, wire_name="Score"):
     """How well the model predicts the node's test events. All values are 0 if the node does not report a score.
 
     Attributes
@@ -222,13 +237,13 @@ class Score(_Record):
     def r2(self) -> float:
         return 1.0 - self.squared_error / self.spread if self.spread > 0.0 else float("nan")
 
-    def __add__(self, other: Score) -> Score:
+    def __add__(self, other: NodeScore) -> NodeScore:
         """The score of both nodes' events together."""
         n_events = self.n_events + other.n_events
         share = other.n_events / n_events
         apart = other.mean - self.mean
         between = self.n_events * share * apart**2
-        return Score(
+        return NodeScore(
             n_events,
             self.mean + share * apart,
             self.spread + other.spread + between,

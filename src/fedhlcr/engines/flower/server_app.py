@@ -19,9 +19,9 @@ from fedhlcr.engines.flower.engine import FlowerEngine
 from fedhlcr.engines.flower.logs import log_through_flower
 from fedhlcr.engines.flower.names import PINS_FILE, AgentNames, read_owners
 from fedhlcr.engines.flower.options import RunOptions
-from fedhlcr.engines.flower.pauses import Waiting
+from fedhlcr.engines.flower.pauses import WaitTimes
 from fedhlcr.engines.flower.private_run import private_server, run_on_nodes
-from fedhlcr.engines.flower.records import Score
+from fedhlcr.engines.flower.records import NodeScore
 from fedhlcr.exceptions import ArgumentError
 from fedhlcr.federation.history import RoundRecord
 from fedhlcr.federation.private.server import PrivateServer
@@ -60,7 +60,7 @@ def run(grid: Grid, options: RunOptions) -> PublicModel:
     checkpoints = Checkpoints(outputs.checkpoint)
     fewest = options["min-cohort"] if options["aggregation"] == "secure" else 1
     min_nodes = max(options["min-nodes"], fewest)
-    waiting = Waiting(min_nodes, options["wait-for-nodes"], options["round-timeout"], fewest)
+    waiting = WaitTimes(min_nodes, options["wait-for-nodes"], options["round-timeout"], fewest)
     engine = FlowerEngine(grid, options["experiment"], waiting, options.features, _names(options))
     # errors of a resumed run are raised before the server waits for nodes
     server = _resume(checkpoints, engine, options) if options["resume"] else None
@@ -140,7 +140,7 @@ def _shared(record: RoundRecord) -> str:
     return f"{name.replace('_', ' ')} {value:.4g}"
 
 
-def _report_scores(scores: dict[str, Score], path: Path) -> None:
+def _report_scores(scores: dict[str, NodeScore], path: Path) -> None:
     """Log and write R² of each node with test events, and of all of them together."""
     scored = {node: score for node, score in scores.items() if score.n_events}
     logger.info("nodes that kept the model: %d; nodes that scored it: %d.", len(scores), len(scored))

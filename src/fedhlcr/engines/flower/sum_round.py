@@ -6,9 +6,9 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from fedhlcr.engines.flower.attendance import Attendance
-from fedhlcr.engines.flower.packing import pack
+from fedhlcr.engines.flower.compression import pack
 from fedhlcr.engines.flower.peers import fingerprint_of, signer_of
-from fedhlcr.engines.flower.records import InquiryLetter, Letter, SumMessage
+from fedhlcr.engines.flower.records import QueryRequest, RoundRequest, SumMessage
 from fedhlcr.federation.open_round import Invitation
 
 
@@ -20,13 +20,13 @@ class SumRound:
     ----------
     nodes : their ids, by the names under which they sign
     agents : names of the agents asked, by the same names
-    letters : what nodes have not been sent yet: a broadcast, or a query of a private run
+    requests : what nodes have not been sent yet: a broadcast, or a query of a private run
     leaving : agents that have withdrawn
     """
 
     nodes: dict[str, int] = field(default_factory=dict)
     agents: dict[str, list[str]] = field(default_factory=dict)
-    letters: dict[str, Letter | InquiryLetter] = field(default_factory=dict)
+    requests: dict[str, RoundRequest | QueryRequest] = field(default_factory=dict)
     leaving: frozenset[str] = frozenset()
 
     @classmethod
@@ -40,27 +40,27 @@ class SumRound:
             if asked:
                 made.nodes[party] = node
                 made.agents[party] = asked
-                made.letters[party] = Letter(broadcast, asked, [acknowledged[name] for name in asked])
+                made.requests[party] = RoundRequest(broadcast, asked, [acknowledged[name] for name in asked])
         return made
 
     @classmethod
     def of_query(cls, inquiry: bytes, attendance: Attendance) -> SumRound:
         """All nodes that take part, each with all of its agents: a query of a private run goes to everybody."""
         made = cls()
-        letter = InquiryLetter(pack(inquiry))
+        request = QueryRequest(pack(inquiry))
         for party, node in _parties(attendance):
             made.nodes[party] = node
             made.agents[party] = sorted(attendance.present[node])
-            made.letters[party] = letter
+            made.requests[party] = request
         return made
 
-    def records(self, party: str, message: bytes) -> tuple[SumMessage | Letter | InquiryLetter, ...]:
+    def records(self, party: str, message: bytes) -> tuple[SumMessage | RoundRequest | QueryRequest, ...]:
         """What a node is sent: the message, and with the first one the broadcast or the query."""
-        letter = self.letters.pop(party, None)
-        if letter is None:
+        request = self.requests.pop(party, None)
+        if request is None:
             return (SumMessage(party, message, []),)
         leaving = self.leaving.intersection(self.agents[party])
-        return SumMessage(party, message, sorted(leaving)), letter
+        return SumMessage(party, message, sorted(leaving)), request
 
 
 def _parties(attendance: Attendance) -> list[tuple[str, int]]:

@@ -11,8 +11,8 @@ from fedhlcr._support.arrays import FloatArray, IndexArray
 from fedhlcr.data.events import EventStore
 from fedhlcr.engines.ray.actors import Actors
 from fedhlcr.engines.ray.parts import Part
-from fedhlcr.engines.ray.seat import Seat
-from fedhlcr.engines.ray.worker import Question
+from fedhlcr.engines.ray.worker import WorkerRequest
+from fedhlcr.engines.ray.worker_handle import WorkerHandle
 from fedhlcr.exceptions import ArgumentError
 from fedhlcr.federation.account import Account, AccountFactory
 from fedhlcr.federation.block_ledger import BlockLedger
@@ -29,6 +29,7 @@ from fedhlcr.model.schema import SumSchema
 from fedhlcr.model.sums import ClusterSums
 from fedhlcr.storage import codec, scratch
 from fedhlcr.storage.reader import checkpoint_reader
+from fedhlcr.storage.records import under
 
 # Matrices are fetched in pieces of about this size, so that Ray's object store need not hold all of them.
 PIECE_BYTES = 32 * 2**20
@@ -70,13 +71,13 @@ class RayEngine:
         self._account: BlockLedger | None = None
         self._limits: ReplyLimits | None = None
         self._grams: FloatArray | None = None
-        self._seats: list[Seat] = []
+        self._workers: list[WorkerHandle] = []
         try:
             for number, (agents, part) in enumerate(parts, 1):
                 holds = bool(_whole_blocks(agents, len(names)))
                 built_from = (actors.put(part), agents.start, holds, seed, n_threads, tuple(mods))
-                self._seats.append(Seat(actors, f"worker {number} of {len(parts)}", built_from))
-            actors.warn_if_slow([seat.pending for seat in self._seats])
+                self._workers.append(WorkerHandle(actors, f"worker {number} of {len(parts)}", built_from))
+            actors.warn_if_slow([worker.pending for worker in self._workers])
             self._results()
         except BaseException:
             self.close()
@@ -84,11 +85,11 @@ class RayEngine:
 
     @property
     def n_workers(self) -> int:
-        return len(self._seats)
+        return len(self._workers)
 
     def _results(self) -> list[Any]:
         """What all workers answer, in their order."""
-        return [seat.result() for seat in self._seats]
+        return [worker.result() for worker in self._workers]
 
     def agents(self) -> list[str]:
         return self._names
@@ -116,37 +117,37 @@ class RayEngine:
         order = np.argsort(positions, kind="stable")
         positions = positions[order]
         acknowledged = call.acknowledged[order]
-        letter = call.broadcast.to_bytes()
-        of_sums = self._question_of_sums(call, letter)
-        to_all = self._actors.put(Question(letter) if of_sums is None else of_sums)
+        data = call.broadcast.to_bytes()
+        of_sums = self._question_of_sums(call, data)
+        to_all = self._actors.put(WorkerRequest(data) if of_sums is None else of_sums)
         asked = []
-        for seat, agents in zip(self._seats, self._ranges, strict=True):
+        for worker, agents in zip(self._workers, self._ranges, strict=True):
             own = slice(*np.searchsorted(positions, [agents.start, agents.stop]).tolist())
             # sums may have moved although none of their agents is asked
             if of_sums is not None or own.start < own.stop:
-                seat.ask("answer", to_all, positions[own] - agents.start, acknowledged[own])
-                asked.append(seat)
+                worker.ask("answer", to_all, positions[own] - agents.start, acknowledged[own])
+                asked.append(worker)
         while asked:
-            yield from asked.pop(self._actors.next_ready([seat.pending for seat in asked])).result().replies
+            yield from asked.pop(self._actors.next_ready([worker.pending for worker in asked])).result().replies
 
-    def _question_of_sums(self, call: Invitation, letter: bytes) -> Question | None:
+    def _question_of_sums(self, call: Invitation, data: bytes) -> WorkerRequest | None:
         """What is asked of workers that add up their agents' contributions; None if the server wants these."""
         if self._account is None or call.expected is None or call.broadcast.round == SURVEY_ROUND:
             return None
         units = call.expected.units
         usual = call.expected.usual_events
-        return Question(letter, units, usual, self._limits, self._account.take_moves())
+        return WorkerRequest(data, units, usual, self._limits, self._account.take_moves())
 
     def moved(self, moves: Moves) -> list[BlockState]:
         """All blocks that are held, after these moves."""
-        for seat in self._seats:
-            seat.ask("moved", moves)
+        for worker in self._workers:
+            worker.ask("moved", moves)
         return [state for states in self._results() for state in states]
 
     def weighted(self, weights: Mapping[int, FloatArray]) -> dict[int, ClusterSums]:
         """The sums of blocks whose agents have these weights."""
-        for seat in self._seats:
-            seat.ask("weighted", dict(weights))
+        for worker in self._workers:
+            worker.ask("weighted", dict(weights))
         return {block: total for totals in self._results() for block, total in totals.items()}
 
     def entity_grams(self, run: int, layout: GramLayout, units: Standardization) -> FloatArray:
@@ -154,12 +155,12 @@ class RayEngine:
         if self._grams is None:
             grams = scratch.empty((int(self._agent_start[-1]), layout.packed_size))
             step = max(1, PIECE_BYTES // (8 * layout.packed_size))
-            for seat, agents in zip(self._seats, self._ranges, strict=True):
+            for worker, agents in zip(self._workers, self._ranges, strict=True):
                 start, stop = self._agent_start[[agents.start, agents.stop]].tolist()
                 for first in range(start, stop, step):
                     last = min(first + step, stop)
-                    seat.ask("grams", (first - start, last - start), run, layout, units)
-                    grams[first:last] = seat.result()
+                    worker.ask("grams", (first - start, last - start), run, layout, units)
+                    grams[first:last] = worker.result()
                     scratch.release(grams)
             self._grams = grams
         return self._grams
@@ -173,10 +174,10 @@ class RayEngine:
         layout = likelihood.layout
         X, y, weight, offset = (scratch.empty((n_events, *more)) for more in ((layout.n_features,), (), (), ()))
         has_offset = False
-        for seat, shard, start, stop in self._event_pieces(event_start, PIECE_BYTES // (8 * (layout.n_features + 3))):
-            first = int(self._agent_start[self._ranges[seat].start + shard * PAGE_SIZE])
-            self._seats[seat].ask("events", shard, (start - first, stop - first), likelihood.name, layout, units)
-            piece: EventStore = self._seats[seat].result()
+        for worker, shard, start, stop in self._event_pieces(event_start, PIECE_BYTES // (8 * (layout.n_features + 3))):
+            first = int(self._agent_start[self._ranges[worker].start + shard * PAGE_SIZE])
+            self._workers[worker].ask("events", shard, (start - first, stop - first), likelihood.name, layout, units)
+            piece: EventStore = self._workers[worker].result()
             rows = slice(int(event_start[start]), int(event_start[stop]))
             X[rows] = piece.X
             y[rows] = piece.y
@@ -189,22 +190,22 @@ class RayEngine:
 
     def _event_pieces(self, event_start: IndexArray, most: int) -> Iterator[tuple[int, int, int, int]]:
         """Ranges of entities with about `most` events, each with its worker and with the shard there."""
-        for seat, agents in enumerate(self._ranges):
+        for worker, agents in enumerate(self._ranges):
             for shard, first in enumerate(range(agents.start, agents.stop, PAGE_SIZE)):
                 start, end = self._agent_start[[first, min(first + PAGE_SIZE, agents.stop)]].tolist()
                 while start < end:
                     stop = int(np.searchsorted(event_start, event_start[start] + most, "right")) - 1
                     stop = min(max(stop, start + 1), end)
-                    yield seat, shard, start, stop
+                    yield worker, shard, start, stop
                     start = stop
 
     def to_record(self, forgotten: Collection[str] = ()) -> codec.Record:
         """The state of every worker's agents, without that of `forgotten` agents."""
-        for seat in self._seats:
-            seat.ask("state", frozenset(forgotten))
+        for worker in self._workers:
+            worker.ask("state", frozenset(forgotten))
         record: codec.Record = {"first_agents": np.array([agents.start for agents in self._ranges], dtype=np.int64)}
         for number, state in enumerate(self._results()):
-            record |= {f"{number}.{name}": value for name, value in state.items()}
+            record |= under(f"{number}.", state)
         return record
 
     def restore(self, record: codec.Record) -> None:
@@ -215,16 +216,16 @@ class RayEngine:
                 f"the checkpoint was made by {len(first)} workers that held other agents than the {self.n_workers} of "
                 "this cluster; resume with the same table and as many workers (`n_workers`)."
             )
-        for number, seat in enumerate(self._seats):
+        for number, worker in enumerate(self._workers):
             own = {name: value for name, value in record.items() if name.startswith(f"{number}.")}
-            seat.restore({name.removeprefix(f"{number}."): value for name, value in own.items()})
+            worker.restore({name.removeprefix(f"{number}."): value for name, value in own.items()})
         self._results()
 
     def close(self) -> None:
         """Stop the workers, and whatever was started for them."""
-        for seat in self._seats:
-            seat.leave()
-        self._seats = []
+        for worker in self._workers:
+            worker.leave()
+        self._workers = []
         self._on_close()
 
 

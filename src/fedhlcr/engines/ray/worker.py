@@ -16,7 +16,7 @@ from fedhlcr.data.events import EventStore
 from fedhlcr.engines.in_process import InProcessEngine
 from fedhlcr.engines.ray.parts import Part
 from fedhlcr.federation.block_sums import BlockReply, BlockState, HeldBlocks, Moves, answers_whole
-from fedhlcr.federation.checks import Expected, ReplyLimits
+from fedhlcr.federation.checks import ExpectedReply, ReplyLimits
 from fedhlcr.federation.messages import SURVEY_ROUND, Broadcast, Contributions
 from fedhlcr.federation.mods import Mod
 from fedhlcr.federation.open_round import Invitation
@@ -25,6 +25,7 @@ from fedhlcr.model.gram import GramLayout, Standardization
 from fedhlcr.model.likelihood import likelihood_named
 from fedhlcr.model.sums import ClusterSums
 from fedhlcr.storage import codec
+from fedhlcr.storage.records import under
 
 # A state of up to so many bytes is sent in every round; a larger one in every second, third, … round.
 BYTES_PER_ROUND = 4 * 2**20
@@ -32,7 +33,7 @@ LONGEST = 16
 HELD = "held."
 
 
-class Question(NamedTuple):
+class WorkerRequest(NamedTuple):
     """What all workers are asked in a round.
 
     Attributes
@@ -50,7 +51,7 @@ class Question(NamedTuple):
     moves: Moves = Moves()
 
 
-class Answer(NamedTuple):
+class WorkerReply(NamedTuple):
     """The replies of a worker's agents, and now and then the state that the worker had before it answered."""
 
     replies: list[Contributions | BlockReply]
@@ -83,7 +84,7 @@ class ShardWorker:
         )
 
     @single_threaded_blas
-    def answer(self, question: Question, asked: IndexArray, acknowledged: IndexArray) -> Answer:
+    def answer(self, question: WorkerRequest, asked: IndexArray, acknowledged: IndexArray) -> WorkerReply:
         """Answer a broadcast for the agents at the given places."""
         broadcast = Broadcast.from_bytes(question.broadcast)
         names = self._engine.everyone.agents
@@ -91,7 +92,7 @@ class ShardWorker:
         call = Invitation(broadcast, [names[place] for place in asked.tolist()], acknowledged)
         replies = self._engine.deliver(call)
         if question.limits is None or not self._holds or broadcast.round == SURVEY_ROUND:
-            return Answer([reply for reply in replies if isinstance(reply, Contributions)], before)
+            return WorkerReply([reply for reply in replies if isinstance(reply, Contributions)], before)
         held = self._hold(broadcast)
         held.move(question.moves)
         expected = _expected(question, broadcast)
@@ -105,9 +106,9 @@ class ShardWorker:
             if block not in blocks:
                 blocks[block] = held.silent(block, self._names(block), broadcast)
         if before is not None and answers_whole(blocks.values()):
-            # every sum that was held before has been replaced, so a retry from that state does not need them
+            # this round replaces all sums held before, so a worker that starts again from that state needs none of them
             before = {name: value for name, value in before.items() if not name.startswith(HELD)}
-        return Answer([blocks[block] for block in held.blocks], before)
+        return WorkerReply([blocks[block] for block in held.blocks], before)
 
     def _names(self, block: int) -> list[str]:
         first = block * PAGE_SIZE - self._first
@@ -147,9 +148,9 @@ class ShardWorker:
         return likelihood_named(likelihood, layout).events_in(self._engine.events_of(shard, entities), units)
 
     def state(self, forgotten: frozenset[str] = frozenset()) -> codec.Record:
-        """Labels, private state and held sums, from which `restore` continues, without those of `forgotten` agents."""
+        """Labels, agent state and held sums, from which `restore` continues, without those of `forgotten` agents."""
         held = {} if self._held is None else self._held.to_record()
-        return {**self._engine.to_record(forgotten), **{f"{HELD}{name}": value for name, value in held.items()}}
+        return {**self._engine.to_record(forgotten), **under(HELD, held)}
 
     def _state_if_due(self) -> codec.Record | None:
         """The state, unless it is large and was sent not long ago."""
@@ -167,9 +168,11 @@ class ShardWorker:
             self._held = HeldBlocks.read(held, self._first // PAGE_SIZE, len(self._engine.everyone))
 
 
-def _expected(question: Question, broadcast: Broadcast) -> Expected:
+def _expected(question: WorkerRequest, broadcast: Broadcast) -> ExpectedReply:
     assert broadcast.law is not None
     assert question.units is not None
     units = for_kernels(question.units)
     n_clusters = len(broadcast.representative)
-    return Expected.under(broadcast.likelihood, broadcast.law, n_clusters, units, question.usual_events, tables=True)
+    return ExpectedReply.under(
+        broadcast.likelihood, broadcast.law, n_clusters, units, question.usual_events, tables=True
+    )

@@ -42,7 +42,7 @@ LONGEST = 5.0
 
 
 @dataclass(frozen=True)
-class Clusters:
+class ClusterEstimates:
     """What the server knows of the clusters, in whitened coordinates and units of the run.
 
     Attributes
@@ -65,7 +65,7 @@ class Clusters:
     variance: float
 
     @classmethod
-    def start(cls, n_clusters: int, n_coef: int, n_events: float, rng: np.random.Generator) -> Clusters:
+    def start(cls, n_clusters: int, n_coef: int, n_events: float, rng: np.random.Generator) -> ClusterEstimates:
         """Different regressions of about the target's spread, which is 1, and equal sizes."""
         return cls(
             start_coef(n_clusters, n_coef, rng),
@@ -137,7 +137,7 @@ class Noisy:
         )
 
 
-def update(clusters: Clusters, noisy: Noisy, number: int, n_rounds: int) -> Clusters:
+def update(clusters: ClusterEstimates, noisy: Noisy, number: int, n_rounds: int) -> ClusterEstimates:
     """The clusters after round `number`, counted from 0."""
     clusters = _with_sizes(clusters, noisy, number, n_rounds)
     clusters = _with_moments(clusters, noisy)
@@ -147,7 +147,7 @@ def update(clusters: Clusters, noisy: Noisy, number: int, n_rounds: int) -> Clus
     return replace(clusters, variance=min(max(variance, LEAST_VARIANCE), MOST_VARIANCE))
 
 
-def _with_sizes(clusters: Clusters, noisy: Noisy, number: int, n_rounds: int) -> Clusters:
+def _with_sizes(clusters: ClusterEstimates, noisy: Noisy, number: int, n_rounds: int) -> ClusterEstimates:
     mean = max(clusters.events.mean(), 1.0)
     motion = EVENT_MOTION * mean * MOTION_DECAY ** max(0, number - n_rounds // 2)
     prior = clusters.event_variance + motion**2
@@ -156,7 +156,7 @@ def _with_sizes(clusters: Clusters, noisy: Noisy, number: int, n_rounds: int) ->
     return replace(clusters, events=events, event_variance=(1.0 - gain) * prior)
 
 
-def _with_moments(clusters: Clusters, noisy: Noisy) -> Clusters:
+def _with_moments(clusters: ClusterEstimates, noisy: Noisy) -> ClusterEstimates:
     """A filter for each entry of Σ_k, whose observation is the deviation for each event."""
     events = clusters.likely_events
     error = (noisy.deviation_noise / events) ** 2
@@ -168,7 +168,7 @@ def _with_moments(clusters: Clusters, noisy: Noisy) -> Clusters:
     return replace(clusters, second_moments=sound, moment_variance=(1.0 - gain) * prior)
 
 
-def _with_coef(clusters: Clusters, noisy: Noisy, number: int, n_rounds: int) -> Clusters:
+def _with_coef(clusters: ClusterEstimates, noisy: Noisy, number: int, n_rounds: int) -> ClusterEstimates:
     eye = np.eye(clusters.n_coef)
     information = clusters.information
     motion = MOTION * clusters.variance / clusters.n_coef * MOTION_DECAY ** max(0, number - n_rounds // 2)
@@ -182,7 +182,7 @@ def _with_coef(clusters: Clusters, noisy: Noisy, number: int, n_rounds: int) -> 
     return replace(clusters, coef=coef / length, covariance=covariance)
 
 
-def merge(clusters: Clusters, n_wanted: int | None) -> tuple[Clusters, IndexArray]:
+def merge(clusters: ClusterEstimates, n_wanted: int | None) -> tuple[ClusterEstimates, IndexArray]:
     """Merge clusters whose regressions do not differ, and go on down to `n_wanted`; return also the new numbers.
 
     Two clusters are merged if the data are more likely under one regression than under two, whose difference has the
@@ -219,7 +219,9 @@ def _log_factors(coef: FloatArray, errors: FloatArray, spread: float) -> FloatAr
     return out
 
 
-def _merge_pair(clusters: Clusters, errors: FloatArray, first: int, second: int) -> tuple[Clusters, FloatArray]:
+def _merge_pair(
+    clusters: ClusterEstimates, errors: FloatArray, first: int, second: int
+) -> tuple[ClusterEstimates, FloatArray]:
     sizes = np.maximum(clusters.events[[first, second]], 1.0)
     share = sizes / sizes.sum()
 

@@ -22,7 +22,7 @@ from fedhlcr.model.gaussian import Gaussian, GaussianGlobals
 from fedhlcr.model.gram import GramLayout, Standardization, read_units
 from fedhlcr.privacy.accounting import LARGEST_MU, LEAST_RELEASE_MU
 from fedhlcr.privacy.differential_privacy import BLOCKS, LOCATIONS, MOST_ROUNDS, STAGES, VOTES, PrivacyPlan, Release
-from fedhlcr.privacy.release import UNIT, Block
+from fedhlcr.privacy.release import UNIT, ClippedBlock
 from fedhlcr.storage import codec
 from fedhlcr.storage.reader import RecordReader
 
@@ -161,6 +161,6 @@ def read_sum(data: bytes, inquiry: Inquiry, n_agents: int) -> NDArray[np.int64]:
     return values
 
 
-def _within_clips(values: NDArray[np.int64], blocks: tuple[Block, ...], n_agents: int) -> Any:
+def _within_clips(values: NDArray[np.int64], blocks: tuple[ClippedBlock, ...], n_agents: int) -> Any:
     parts = np.split(values.astype(np.float64), np.cumsum([block.size for block in blocks])[:-1])
     return all(np.linalg.norm(part) <= n_agents * UNIT * (1.0 + _ROUNDING) for part in parts)

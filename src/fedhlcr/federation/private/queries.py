@@ -11,7 +11,7 @@ from fedhlcr.federation.private.units import Limits
 from fedhlcr.model.gaussian import Gaussian, GaussianGlobals
 from fedhlcr.model.gram import GramLayout, Standardization
 from fedhlcr.privacy.differential_privacy import LOCATIONS, MOMENTS, SPREADS, STAGES, VOTES, PrivacyPlan
-from fedhlcr.privacy.release import Block
+from fedhlcr.privacy.release import ClippedBlock
 
 ROUND = "round"
 
@@ -38,7 +38,7 @@ class Query:
     stage: str
     number: int
     layout: GramLayout
-    blocks: tuple[Block, ...]
+    blocks: tuple[ClippedBlock, ...]
     limits: Limits | None = None
     units: Standardization | None = None
     law: GaussianGlobals | None = None
@@ -66,7 +66,7 @@ class Query:
 
 def planned_blocks(
     stage: str, layout: GramLayout, plan: PrivacyPlan, question: RoundQuery | None = None
-) -> tuple[Block, ...]:
+) -> tuple[ClippedBlock, ...]:
     """What the answer to a query consists of, with the noise that the plan gives it."""
     if question is not None:
         return question.blocks(plan)
@@ -77,4 +77,4 @@ def planned_blocks(
         SPREADS: n_columns * units.N_EXPONENTS,
         MOMENTS: units.moments_size(GramLayout(layout.n_features)),
     }
-    return (Block(stage, sizes[stage], plan.mu_of(stage)),)
+    return (ClippedBlock(stage, sizes[stage], plan.mu_of(stage)),)

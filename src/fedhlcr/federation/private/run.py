@@ -43,7 +43,7 @@ MOST_TRIES = 5
 
 
 @dataclass(frozen=True)
-class Outcome:
+class QueryOutcome:
     """What came of a query.
 
     Attributes
@@ -68,7 +68,7 @@ class Asking(Protocol):
     def prepare(self) -> None:
         """Wait until enough of them can be reached. Nothing is asked yet."""
 
-    def ask(self, query: Query) -> Outcome: ...
+    def ask(self, query: Query) -> QueryOutcome: ...
 
 
 def fewest_remaining(n_parties: int, min_cohort: int) -> int:
@@ -166,11 +166,11 @@ class AgentsHere:
     def prepare(self) -> None:
         """They are here."""
 
-    def ask(self, query: Query) -> Outcome:
+    def ask(self, query: Query) -> QueryOutcome:
         names = self._agents.names
         present = np.flatnonzero(self._rng.random(len(names)) >= self._failure_rate)
         total = self._aggregate(query, self._agents.answer(query, present))
-        return Outcome(total, [names[agent] for agent in present])
+        return QueryOutcome(total, [names[agent] for agent in present])
 
 
 def run_private(

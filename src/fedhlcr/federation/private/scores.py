@@ -19,7 +19,7 @@ import numpy as np
 from fedhlcr._support.arrays import FloatArray, IndexArray
 from fedhlcr.model.gram import GramLayout
 from fedhlcr.privacy.differential_privacy import RESIDUALS, SCORES, SIZES, PrivacyPlan
-from fedhlcr.privacy.release import Block, clip_rows
+from fedhlcr.privacy.release import ClippedBlock, clip_rows
 
 # The norm at which scores are clipped, in multiples of its root mean square if the broadcast is right.
 SCORE_CLIP = 1.25
@@ -78,13 +78,13 @@ class RoundQuery:
     def residual_clip(self) -> float:
         return RESIDUAL_CLIP * self.typical_events
 
-    def blocks(self, plan: PrivacyPlan) -> tuple[Block, Block, Block]:
+    def blocks(self, plan: PrivacyPlan) -> tuple[ClippedBlock, ClippedBlock, ClippedBlock]:
         """The three blocks of the round."""
         packed = self.n_coef * (self.n_coef + 1) // 2
         sizes = {SCORES: self.n_coef, SIZES: 1 + packed}
         return (
-            *(Block(name, self.n_clusters * size, plan.mu_of(name)) for name, size in sizes.items()),
-            Block(RESIDUALS, 1, plan.mu_of(RESIDUALS)),
+            *(ClippedBlock(name, self.n_clusters * size, plan.mu_of(name)) for name, size in sizes.items()),
+            ClippedBlock(RESIDUALS, 1, plan.mu_of(RESIDUALS)),
         )  # type: ignore[return-value]
 
 

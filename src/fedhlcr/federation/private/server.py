@@ -23,7 +23,7 @@ from fedhlcr.federation.history import History, RoundRecord
 from fedhlcr.federation.messages import SURVEY_ROUND
 from fedhlcr.federation.private import filter as clusters_filter
 from fedhlcr.federation.private import units
-from fedhlcr.federation.private.filter import Clusters, Noisy
+from fedhlcr.federation.private.filter import ClusterEstimates, Noisy
 from fedhlcr.federation.private.queries import ROUND, Query, planned_blocks
 from fedhlcr.federation.private.scores import SCORE_CLIP, RoundQuery
 from fedhlcr.federation.registry import Registry
@@ -67,7 +67,7 @@ class PrivateServer:
         self._provisional: Standardization | None = None
         self._units: units.PrivateUnits | None = None
         self._whitening = np.eye(settings.layout.n_coef)
-        self._clusters: Clusters | None = None
+        self._clusters: ClusterEstimates | None = None
         self._cluster_of: IndexArray = np.arange(0)
         self._kept: list[GlobalDraw] = []
 
@@ -239,7 +239,7 @@ class PrivateServer:
         self._whitening = (vectors / np.sqrt(values)) @ vectors.T
         n_events = self.plan.n_agents * found.typical_events
         rng = self._stream.generator(0)
-        self._clusters = Clusters.start(self._n_start, self.settings.layout.n_coef, n_events, rng)
+        self._clusters = ClusterEstimates.start(self._n_start, self.settings.layout.n_coef, n_events, rng)
         self._cluster_of = np.arange(self._n_start)
 
     def _take_round(self, query: Query, sums: dict[str, FloatArray]) -> None:

@@ -33,7 +33,7 @@ from fedhlcr.privacy import release as mechanism
 from fedhlcr.privacy.accounting import epsilon_of, mu_of
 from fedhlcr.privacy.differential_privacy import BLOCKS, UNIT_SHARES, DifferentialPrivacy, PrivacyPlan
 from fedhlcr.privacy.noise import NoiseSource, discrete_gaussian
-from fedhlcr.privacy.release import Block
+from fedhlcr.privacy.release import ClippedBlock
 
 CONSTANT = "constant"
 ALTERNATING = "alternating"
@@ -140,7 +140,7 @@ class MembershipAudit:
     def _scores(self, names: Sequence[str], canary: str, *, present: bool) -> FloatArray:
         """(runs,) the adversary's statistic: all rounds of a run in the direction of the canary."""
         releases = [release for release in self.plan.releases if release.name in names]
-        blocks = [Block(release.name, N_CLUSTERS, release.mu) for release in releases]
+        blocks = [ClippedBlock(release.name, N_CLUSTERS, release.mu) for release in releases]
         source = self.make_source()
         replayed = self.make_source()
         scores = np.zeros(self.n_runs)
@@ -153,7 +153,7 @@ class MembershipAudit:
             scores += sign * sum(block.mu**2 * seen[block.name].sum(axis=1) for block in blocks)
         return scores
 
-    def _released(self, blocks: Sequence[Block], canary: float, source: NoiseSource) -> dict[str, FloatArray]:
+    def _released(self, blocks: Sequence[ClippedBlock], canary: float, source: NoiseSource) -> dict[str, FloatArray]:
         """By block, (runs, size): the noisy sums of one round, drawn for all runs at once."""
         others = np.linspace(-0.2, 0.2, N_OTHERS)[:, None] * np.ones(blocks[0].size)
         canaries = np.full((1 if canary else 0, blocks[0].size), BEYOND * canary)
@@ -162,7 +162,7 @@ class MembershipAudit:
         noise = self._noise([replace(block, size=self.n_runs * block.size) for block in blocks], source)
         return {name: total[name] + noise[name].reshape(self.n_runs, -1) for name in total}
 
-    def _noise(self, blocks: Sequence[Block], source: NoiseSource) -> dict[str, FloatArray]:
+    def _noise(self, blocks: Sequence[ClippedBlock], source: NoiseSource) -> dict[str, FloatArray]:
         if not self.shared:
             return mechanism.decode(mechanism.server_noise(blocks, source), blocks)
         shares = sum(mechanism.agent_noise(blocks, N_SHARES, source) for _ in range(N_SHARES))

@@ -18,10 +18,11 @@ from fedhlcr.federation.private.agents import PrivateAgents
 from fedhlcr.federation.private.queries import Query
 from fedhlcr.federation.private.run import AgentsHere, Aggregate, chosen_aggregate, run_private
 from fedhlcr.federation.private.server import PrivateServer
-from fedhlcr.federation.settings import AggregationName, FederationSettings
+from fedhlcr.federation.settings import FederationSettings
 from fedhlcr.federation.shard import AgentShard
 from fedhlcr.model.gram import GramLayout
 from fedhlcr.privacy.differential_privacy import BLOCKS, DifferentialPrivacy
+from fedhlcr.settings import AggregationName
 
 N_AGENTS = 12
 N_FEATURES = 2

@@ -11,13 +11,14 @@ import numpy as np
 from fedhlcr.data.hierarchy import Hierarchy, build_hierarchy
 from fedhlcr.datasets import load_flights, make_hlcr
 from fedhlcr.datasets.hierarchical import HierarchicalData
-from fedhlcr.federation.settings import FEWEST_IN_COHORT, FederationSettings
+from fedhlcr.federation.settings import FederationSettings
 from fedhlcr.model.gram import GramLayout
+from fedhlcr.privacy.audit.attack_score import AttackScore, Exposure, Truth, exposure, score, weighted_alone
 from fedhlcr.privacy.audit.reconstruction import reconstruct
-from fedhlcr.privacy.audit.recording import KnownAgents, record_run
-from fedhlcr.privacy.audit.scoring import Exposure, Score, Truth, exposure, score, weighted_alone
+from fedhlcr.privacy.audit.recording_engine import KnownAgents, record_run
 from fedhlcr.privacy.audit.view import EVERYONE
 from fedhlcr.privacy.audit.wire import attack_wire, known_numbers, read_surveys
+from fedhlcr.settings import FEWEST_IN_COHORT
 
 # Called with what is being done, once for every step of unknown length.
 Tell = Callable[[str], Any]
@@ -40,7 +41,7 @@ class WireAudit:
     """
 
     n_rounds: int
-    messages: Score
+    messages: AttackScore
     surveyed: int
     leaked: int
 
@@ -70,9 +71,9 @@ class TableAudit:
     n_events: int
     n_rounds: int
     n_exact: int
-    plain: Score
+    plain: AttackScore
     weighted: int
-    total: Score
+    total: AttackScore
     exposure: Exposure
     wire: WireAudit
 
@@ -118,7 +119,7 @@ def audit_table(
 def audit_wire(hierarchy: Hierarchy, settings: FederationSettings, n_rounds: int) -> WireAudit:
     """Run the first rounds under secure aggregation, and attack all messages, those of the survey included."""
     if hierarchy.index.n_agents < FEWEST_IN_COHORT:
-        return WireAudit(0, Score(hierarchy.n_entities, 0, 0, 0, 0, 0, {}), 0, 0)
+        return WireAudit(0, AttackScore(hierarchy.n_entities, 0, 0, 0, 0, 0, {}), 0, 0)
     run = replace(settings, aggregation="secure", min_cohort=FEWEST_IN_COHORT)
     agents = _agents(hierarchy, run)
     recording = record_run(run, agents, n_rounds)[1]

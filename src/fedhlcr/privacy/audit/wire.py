@@ -35,7 +35,7 @@ from fedhlcr.privacy.fixed_point import FixedArray
 from fedhlcr.privacy.party import self_mask
 from fedhlcr.privacy.roster import Roster
 from fedhlcr.privacy.secure_sum import SecureSum, SecureTotal
-from fedhlcr.privacy.terms import Stage, Terms, read_reply, read_request
+from fedhlcr.privacy.terms import SumStage, Terms, read_reply, read_request
 
 # Pairs of parties whose sum is looked at in each round.
 MOST_PAIRS = 500
@@ -106,22 +106,22 @@ class WireRound:
     @cached_property
     def masked(self) -> dict[str, FixedArray]:
         """By party, the vector that it sent."""
-        stage = list(Stage).index(Stage.MASKED)
+        stage = list(SumStage).index(SumStage.MASKED)
         if len(self.replies) <= stage:
             return {}
         shape = (self.terms.n_values,)
         return {
-            party: read_reply(data, Stage.MASKED, self.terms).array("masked", "u8", shape)
+            party: read_reply(data, SumStage.MASKED, self.terms).array("masked", "u8", shape)
             for party, data in self.replies[stage].items()
         }
 
     def stripped(self) -> dict[str, FixedArray]:
         """By party, the vector without the party's own mask."""
-        shares_stage, last = (list(Stage).index(stage) for stage in (Stage.SHARES, Stage.UNMASKING))
+        shares_stage, last = (list(SumStage).index(stage) for stage in (SumStage.SHARES, SumStage.UNMASKING))
         if len(self.replies) <= last:
             return {}
         request = next(iter(self.requests[shares_stage].values()))
-        roster = Roster.read(read_request(request, Stage.SHARES, self.terms), self.terms)
+        roster = Roster.read(read_request(request, SumStage.SHARES, self.terms), self.terms)
         seeds = self._seeds(roster, self.replies[last])
         masked = self.masked
         return {
@@ -131,10 +131,10 @@ class WireRound:
     def _seeds(self, roster: Roster, replies: Messages) -> dict[str, bytes]:
         """By party, the seed of its own mask, put together from the shares of its group."""
         found: dict[int, list[tuple[int, shamir.Shares]]] = {}
-        present = [roster.names.index(party) for party in self.replies[list(Stage).index(Stage.SHARES)]]
+        present = [roster.names.index(party) for party in self.replies[list(SumStage).index(SumStage.SHARES)]]
         for holder, data in replies.items():
             index = roster.names.index(holder)
-            reader = read_reply(data, Stage.UNMASKING, self.terms)
+            reader = read_reply(data, SumStage.UNMASKING, self.terms)
             rows = np.flatnonzero(np.isin(roster.groups[index], present))
             shares = reader.array("shares", "u4", (len(rows), shamir.N_LIMBS))
             held = reader.array("held", "?", (len(rows),))
