@@ -15,12 +15,12 @@ from fedhlcr._support.wording import Noun
 from fedhlcr.analysis import facts as facts_module
 from fedhlcr.analysis.effects import effect_sizes
 from fedhlcr.analysis.evaluation import MODEL, evaluate
-from fedhlcr.analysis.facts import SURE
+from fedhlcr.analysis.facts import SURE, AgentFacts
 from fedhlcr.analysis.ridges import PENALTIES
 from fedhlcr.analysis.simpler import RIDGE_PER_ENTITY, SimplerModels
 from fedhlcr.data.hierarchy import UNKNOWN
 from fedhlcr.report import HeldOut, render_report
-from fedhlcr.report.findings import Findings, ListedAgents
+from fedhlcr.report.findings import Findings
 from fedhlcr.report.story import agents_in_words
 from tests.reports import Page, fitted, held_out
 
@@ -219,7 +219,7 @@ def test_spreads_are_those_of_the_features_without_standardization(split):
 def test_a_tie_is_no_main_cluster():
     weights = np.array([[0.34, 0.33, 0.33], [0.5, 0.5, 0.0], [0.6, 0.3, 0.1]])
     names = (Noun("cafe", "cafes"), Noun("drink", "drinks"))
-    (told,) = agents_in_words(ListedAgents(["a", "b", "c"], np.full(3, 6), np.full(3, 60.0), weights), names)
+    (told,) = agents_in_words(AgentFacts(["a", "b", "c"], np.full(3, 6), np.full(3, 60.0), weights), names)
     assert told.startswith("1 cafe of 3 has cluster 0 as the main cluster.")
-    (told,) = agents_in_words(ListedAgents(["a", "b"], np.full(2, 6), np.full(2, 60.0), weights[:2]), names)
+    (told,) = agents_in_words(AgentFacts(["a", "b"], np.full(2, 6), np.full(2, 60.0), weights[:2]), names)
     assert told.startswith("No cafe has one main cluster.")

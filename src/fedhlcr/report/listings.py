@@ -13,11 +13,11 @@ from markupsafe import Markup
 from fedhlcr._support.arrays import FloatArray
 from fedhlcr._support.wording import number, percent
 from fedhlcr.analysis.evaluation import MODEL, Evaluation
-from fedhlcr.analysis.facts import SURE, ClusterFacts, UserNames
+from fedhlcr.analysis.facts import SURE, AgentFacts, ClusterFacts, UserNames
 from fedhlcr.analysis.links import Link
 from fedhlcr.analysis.simpler import RIDGE_PER_ENTITY
 from fedhlcr.report.charts import mix_bar, tag
-from fedhlcr.report.findings import Findings, ListedAgents, ListedEntities
+from fedhlcr.report.findings import Findings, ListedEntities
 from fedhlcr.report.packing import to_block
 from fedhlcr.report.room import MANY_ENTITIES
 
@@ -201,7 +201,7 @@ def _change_hint(findings: Findings, feature: int) -> str:
     return f"change of {findings.names.target} per unit"
 
 
-def agent_listing(agents: ListedAgents, names: UserNames, scores: Evaluation | None) -> Listing:
+def agent_listing(agents: AgentFacts, names: UserNames, scores: Evaluation | None) -> Listing:
     columns = [
         Column(names.agent.one, "text", list(range(len(agents))), words=agents.ids, link="agent"),
         Column(names.entity.many, "count", agents.n_entities.tolist()),

@@ -10,10 +10,10 @@ from markupsafe import Markup
 
 from fedhlcr._support.arrays import FloatArray, IndexArray
 from fedhlcr._support.wording import percent
+from fedhlcr.analysis.names import shortened
 from fedhlcr.estimators.base import HierarchicalPredictor
 from fedhlcr.report.charts import color_class
 from fedhlcr.report.findings import Findings, ListedEntities
-from fedhlcr.report.names import shortened
 from fedhlcr.report.places import Places
 from fedhlcr.report.seasons import Seasons, season_curves
 

@@ -9,14 +9,13 @@ from markupsafe import Markup
 
 from fedhlcr._support.arrays import FloatArray, IndexArray
 from fedhlcr._support.wording import EVENT, capital, number
-from fedhlcr.analysis.facts import UserNames
+from fedhlcr.analysis.facts import AgentFacts, UserNames
+from fedhlcr.analysis.names import named
 from fedhlcr.analysis.ticks import nice_ticks, tick_text
 from fedhlcr.data.hierarchy import UNKNOWN
 from fedhlcr.report import frames
 from fedhlcr.report.events import DrawnEvents
-from fedhlcr.report.findings import ListedAgents
 from fedhlcr.report.frames import Scale, Tick
-from fedhlcr.report.names import named
 
 # With more agents, only those at both ends are drawn.
 MOST_AGENTS = 40
@@ -60,7 +59,7 @@ class ResidualChart:
         return len(self.rows) + len(self.last_rows) > LONG
 
 
-def draw_residuals(events: DrawnEvents, agents: ListedAgents, names: UserNames) -> ResidualChart | None:
+def draw_residuals(events: DrawnEvents, agents: AgentFacts, names: UserNames) -> ResidualChart | None:
     """The chart; None with fewer than two agents that have events."""
     known = events.agent != UNKNOWN
     agent = events.agent[known]

@@ -19,13 +19,14 @@ from fedhlcr._support.wording import (
     printable,
 )
 from fedhlcr.analysis.evaluation import LEVEL, Evaluation
+from fedhlcr.analysis.facts import AgentFacts
+from fedhlcr.analysis.names import NO_NAME, named
 from fedhlcr.analysis.rounds import FederatedRun
 from fedhlcr.analysis.simpler import ONE_RIDGE
 from fedhlcr.analysis.verdict import FitComparison
 from fedhlcr.estimators.base import HierarchicalPredictor
 from fedhlcr.report.doubts import Doubt
-from fedhlcr.report.findings import Findings, ListedAgents
-from fedhlcr.report.names import NO_NAME, named
+from fedhlcr.report.findings import Findings
 from fedhlcr.report.scores import goodness_in_words
 
 NUMERALS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
@@ -135,7 +136,7 @@ def what_is_sent(findings: Findings, run: FederatedRun) -> str:
     return f"{capital(agents)} send sums, never events. This run was simulated in one process.{validated}"
 
 
-def agents_in_words(agents: ListedAgents, names: tuple[Noun, Noun]) -> list[str]:
+def agents_in_words(agents: AgentFacts, names: tuple[Noun, Noun]) -> list[str]:
     """How the clusters are spread over the agents."""
     agent, entity = names
     n_clusters = agents.weights.shape[1]
