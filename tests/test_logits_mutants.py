@@ -111,7 +111,7 @@ MUTATIONS = {
         "self._sum_data(part, terms, self._known_weights(part.events, terms, part.state[EVENT_WEIGHTS])", check_sums,
     ),
     "sums have the effects of the wrong cluster": Mutation(
-        Logits.conclude, "coef - given.coef[labels]", "coef - given.coef[1 - labels]", check_chain
+        Logits.conclude, "coef - current.coef[labels]", "coef - current.coef[1 - labels]", check_chain
     ),
     "κ of yes-or-no targets is wrong": Mutation(Logistic.event_terms, "events.y - 0.5", "events.y - 0.4", check_chain),
     "κ has no frequencies": Mutation(Logistic.event_terms, "events.weight * (", "(", check_chain),

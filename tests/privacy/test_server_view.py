@@ -195,8 +195,8 @@ MUTANTS = {
     ),
     "unmasking answered twice": (
         Party._unmask,
-        "self._secrets = self._member = None\n    return self._reply(record, Stage.OVER)",
-        "return self._reply(record, Stage.UNMASKING)",
+        "self._secrets = self._member = None\n    return self._reply(record, SumStage.OVER)",
+        "return self._reply(record, SumStage.UNMASKING)",
         check_lying_server_gets_one_secret_only,
     ),
     "threshold of one half": (
