@@ -11,8 +11,8 @@ import pytest
 from fedhlcr.datasets import make_hlcr
 from fedhlcr.federation.rules import DeltaRule
 from fedhlcr.federation.shard import AgentShard
+from fedhlcr.model import mixed_server
 from fedhlcr.model.mixed import Mixed
-from fedhlcr.model.mixed_agents import MixedAgents
 from fedhlcr.samplers import blocked
 from tests.effects_enumeration import FixedLaws, centralised_visits, deviations, exact, tiny
 from tests.engines.contract import InProcess
@@ -41,7 +41,7 @@ def check_federation() -> None:
 
 def check_steps() -> None:
     """The same as `check_chain` where labels and effects are drawn one after the other, as with weights of events."""
-    with mutated(MixedAgents.sweeps_at_once, "return not current.is_plain and not self.needs_events", "return False"):
+    with mutated(Mixed.sweeps_at_once, "return not current.is_plain and not self.needs_events", "return False"):
         check_chain()
 
 
@@ -72,7 +72,8 @@ MUTATIONS = {
         DeltaRule.open, "self._shift(shift, self._drawn)", "pass", check_federation
     ),
     "effects are shifted the wrong way": Mutation(
-        Mixed.recentre, "np.where(n[:, None] > 0.0, coef - new, 0.0)", "np.where(n[:, None] > 0.0, new - coef, 0.0)",
+        mixed_server.recentre, "np.where(n[:, None] > 0.0, coef - new, 0.0)",
+        "np.where(n[:, None] > 0.0, new - coef, 0.0)",
         check_chain,
     ),
     "effective matrices are used after merging": Mutation(

@@ -9,7 +9,7 @@ from scipy import stats
 
 from fedhlcr import HLCRRegressor
 from fedhlcr.analysis.differences import EntityDifferences, difference_facts, noise_words
-from fedhlcr.model.differences import Differences
+from fedhlcr.model.arguments import Differences
 from fedhlcr.model.likelihood import GAUSSIAN
 from tests.reports import public
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from fedhlcr._support.arrays import FloatArray
 from fedhlcr._support.wording import listed, number, percent
-from fedhlcr.model.differences import Differences
+from fedhlcr.model.arguments import Differences
 from fedhlcr.model.likelihood import GAUSSIAN
 from fedhlcr.posterior.fitted_model import FittedModel
 from fedhlcr.posterior.user_units import HasUnits, coef_transform
