@@ -18,7 +18,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from benchmarks.cost_model import CENTRE, StageCost, fit_parallel
 from benchmarks.report import Timing
-from fedhlcr.plot.palette import PALETTE
+from fedhlcr.figures.palette import PALETTE
 
 PANELS = {
     "events": "events",

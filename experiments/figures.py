@@ -14,7 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
-from fedhlcr.plot.palette import PALETTE
+from fedhlcr.figures.palette import PALETTE
 
 BLUE, ORANGE, GREEN, RED, SKY, PURPLE = PALETTE[:6]
 BLACK = "#000000"

@@ -155,19 +155,6 @@ def test_demo_runs_without_posix_on_a_console_of_few_characters(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["demo-report.html"]
 
 
-def test_clusters_are_described_at_their_usual_flights():
-    angle = 2 * np.pi * 1.5 / 12
-    coef = np.array([0.01, 0.0, 2.0, 1.5 * np.sin(angle), 1.5 * np.cos(angle), -1.0])
-    usual = np.array([10.0, 0.0, 0.5, 0.0, 0.0, np.log(1000.0)])
-    told = demo._describe_cluster(20.0, coef, usual)
-    assert told == (
-        "A flight of 1,000 miles takes 14.2 minutes per 100 miles; on a route twice as long, 0.7 fewer; and in "
-        "February, 3.0 more than in August."
-    )
-    told = demo._describe_cluster(20.0, coef * [1, 1, 1, -1, 1, -1], usual)
-    assert "0.7 more; and in November, 3.0 more than in May" in told
-
-
 @pytest.mark.parametrize(
     ("in_use", "n_clusters", "told"),
     [

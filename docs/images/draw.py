@@ -21,8 +21,8 @@ from fedhlcr._support.streams import Stream
 from fedhlcr.baselines import GroupedRidge
 from fedhlcr.datasets import HierarchicalData, load_airports, load_flights, make_hlcr
 from fedhlcr.federation import Agent, FederationSettings, GramLayout, Server
+from fedhlcr.figures.palette import GREY, PALE, PALETTE
 from fedhlcr.model.priors import ModelSpec
-from fedhlcr.plot.palette import GREY, PALE, PALETTE
 from fedhlcr.samplers.chain import ChainPlan, run_chain
 from fedhlcr.samplers.state import ChainState
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from numpy.typing import NDArray
 
 from experiments import markdown
@@ -15,7 +16,6 @@ from experiments.synthetic.data import LAW, Size
 from experiments.synthetic.federations import RULE_NAMES, RULES
 from experiments.synthetic.figure_a import STYLES
 from experiments.synthetic.measuring import LIMIT, cell, clearly_above, ends, measure, select, tell_excess
-from fedhlcr.plot.canvas import plain_ticks
 
 SIZE, NOISE_SCALE, PARTICIPATION = Size(8, 5, 8), 0.5, 0.15
 LEARNING_RATES = (0.1, 0.2, 0.5, 0.75)
@@ -61,7 +61,9 @@ def draw(records: Sequence[Record], gallery: markdown.Gallery) -> None:
                 style = {key: value for key, value in STYLES[rule].items() if key != "marker"}
                 band(panel, 1 + np.arange(runs.shape[1]), runs, label=RULE_NAMES[rule], **style)
             panel.set(title=f"γ = {rate:g}", xlabel="round", yscale="log")
-            plain_ticks(panel.yaxis)
+            panel.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+            panel.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
+            panel.yaxis.set_minor_formatter(NullFormatter())
         axes[0, 0].set_ylabel("MSE")
         legend_below(figure, axes[0, 0], 5)
 

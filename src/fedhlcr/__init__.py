@@ -12,7 +12,7 @@ from fedhlcr._support.version import __version__
 
 if TYPE_CHECKING:
     from fedhlcr.analysis.selection import compare_cluster_counts
-    from fedhlcr.analysis.summary import describe_clusters
+    from fedhlcr.analysis.words import describe_clusters
     from fedhlcr.data.hold_out import hold_out_events
     from fedhlcr.data.ids import NEW
     from fedhlcr.estimators.classifiers import FedHLCRClassifier, HLCRClassifier
@@ -55,7 +55,7 @@ _HOMES = {
     "HLCRCountRegressor": "estimators.counts",
     "HLCRRegressor": "estimators.hlcr",
     "compare_cluster_counts": "analysis.selection",
-    "describe_clusters": "analysis.summary",
+    "describe_clusters": "analysis.words",
     "hold_out_events": "data.hold_out",
     "load": "estimators.loading",
 }

@@ -25,19 +25,21 @@ from fedhlcr import FedHLCRRegressor, HLCRRegressor
 from fedhlcr._support.arrays import FloatArray
 from fedhlcr._support.console import make_printable
 from fedhlcr._support.wording import CLUSTER, ROUND, Noun, byte_size, listed, percent, three_decimals
-from fedhlcr.analysis.evaluation import Errors
+from fedhlcr.analysis.facts import SURE
 from fedhlcr.analysis.regressions import KnownEntities, Predicted, predict_by_entity, predict_by_one
-from fedhlcr.analysis.rounds import describe_run
+from fedhlcr.analysis.rounds import FederatedRun
+from fedhlcr.analysis.scores import scores_of
 from fedhlcr.analysis.simpler import MIXED_MODEL, ONE_RIDGE, SimplerModels
 from fedhlcr.analysis.summary import text_table
 from fedhlcr.analysis.verdict import compare_densities
+from fedhlcr.analysis.words import how_sure, members_in_words, mixed_group
+from fedhlcr.data.families import REAL
 from fedhlcr.data.hierarchy import UNKNOWN
 from fedhlcr.datasets import load_airports, load_flights
 from fedhlcr.exceptions import FedHLCRWarning
 from fedhlcr.kernels import ahead
 from fedhlcr.report import HeldOut, render_report
-from fedhlcr.report.certainty import Certainty, how_sure, mixed_group
-from fedhlcr.report.findings import SURE, gather
+from fedhlcr.report.findings import Findings
 from fedhlcr.storage import atomic
 
 STATION = Noun("station", "stations")
@@ -63,8 +65,6 @@ MAP_SIZE = (16, 66)
 NORTH_WEST = (48.0, -125.0)
 SOUTH_EAST = (17.5, -64.0)
 NEW_YORK = (40.7, -73.9)
-MONTHS = ("January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November",
-          "December")  # fmt: skip
 TITLE = "Which routes from New York are alike?"
 
 
@@ -250,10 +250,8 @@ def _tell_clusters(model: FedHLCRRegressor, train: pa.Table) -> None:
     """A map of the clusters, and each cluster in words."""
     airports = load_airports()
     routes = np.array([route for _, route in model.pair_ids_])
-    findings = gather(model)
-    certainty = Certainty.of(findings)
-    mixed = certainty.blurred if certainty.is_finding and len(certainty.blurred) > 1 else ()
-    sizes = np.bincount(model.labels_, minlength=model.n_clusters_)
+    findings = Findings(model)
+    certainty = findings.certainty
     if sure := how_sure(certainty, findings.names):
         sure += f"""
             {mixed_group(certainty, findings.names)} "Surely" means with a probability of {percent(SURE)} or more.
@@ -266,25 +264,25 @@ def _tell_clusters(model: FedHLCRRegressor, train: pa.Table) -> None:
         On this map each airport shows the cluster of most routes to it; * is New York. The model itself knows no map.
     """)
     print(_draw_map([airports[_destination(route)][:2] for route in routes], model.labels_), end="\n\n")
-    names = [name for name in train.column_names if name not in (*IDS.values(), TARGET)]
-    features = np.column_stack([train[name].to_numpy() for name in names])
-    held = [cluster for cluster in findings.clusters if sizes[cluster.number]]
+    minutes = train[TARGET].to_numpy()
+    route_of_flight = train[ROUTE.one].to_numpy()
+    held = [cluster for cluster in findings.clusters if cluster.n_entities]
     for cluster in held[:N_DESCRIBED]:
         k = cluster.number
         own = routes[model.labels_ == k]
         cities = Counter(airports[_destination(route)].city for route in own).most_common(N_CITIES)
-        usual = features[np.isin(train[ROUTE.one].to_numpy(), own)].mean(axis=0)
-        name = f"Cluster {k}, of the mixed group" if k in mixed else f"Cluster {k}"
-        share = percent((cluster.n_sure or 0) / len(own))
+        name = f"Cluster {k}, of the mixed group" if k in certainty.mixed_group else f"Cluster {k}"
+        who = members_in_words(findings, cluster) or ROUTE.count(len(own))
+        moves = findings.moves[k]
         _say(f"""
-            {name}: {ROUTE.count(len(own))}, {share} of them surely in it, for example to
-            {listed([city for city, _ in cities])}.
-            {_describe_cluster(float(model.intercept_[k]), model.coef_[k], usual)}
+            {name}: {who}, for example to {listed([city for city, _ in cities])}. Their flights take
+            {minutes[np.isin(route_of_flight, own)].mean():.1f} {TARGET} on average. With all else the same, this
+            {listed(moves) if moves else "does not clearly change with any feature"}.
         """)
     if more := len(held[N_DESCRIBED:]):
-        n_routes = int(sum(sizes[cluster.number] for cluster in held[N_DESCRIBED:]))
+        n_routes = sum(cluster.n_entities or 0 for cluster in held[N_DESCRIBED:])
         _say(f"{more} more {CLUSTER.of(more)} {'has' if more == 1 else 'have'} {ROUTE.count(n_routes)}.")
-    if n_empty := len(sizes) - len(held):
+    if n_empty := len(findings.clusters) - len(held):
         _say(f"No route is in the other {CLUSTER.count(n_empty) if n_empty > 1 else 'cluster'} in most draws.")
 
 
@@ -321,19 +319,6 @@ def _destination(route: str) -> str:
     return route[-3:]
 
 
-def _describe_cluster(intercept: float, coef: FloatArray, usual: FloatArray) -> str:
-    """A regression in words, at the usual values of its features, which are in the order of `load_flights`."""
-    *_, sine, cosine, log_distance = coef
-    slow = int(12 * (np.arctan2(sine, cosine) / (2 * np.pi) % 1.0)) % 12
-    season = 2 * np.hypot(sine, cosine)
-    twice = np.log(2) * log_distance
-    return (
-        f"A flight of {np.exp(usual[-1]):,.0f} miles takes {intercept + coef @ usual:.1f} {TARGET}; on a route twice "
-        f"as long, {abs(twice):.1f} {'fewer' if twice < 0 else 'more'}; and in {MONTHS[slow]}, {season:.1f} more "
-        f"than in {MONTHS[slow - 6]}."
-    )
-
-
 def _error(prediction: Prediction, flights: Flights, *, new: bool = False) -> float:
     """Mean absolute error on known or on new routes."""
     return float(np.abs(flights.y - prediction.mean)[flights.is_new == new].mean())
@@ -347,7 +332,7 @@ def _compared(figure: float, other: float) -> str:
 def _tell_errors(predictions: list[Prediction], flights: Flights) -> None:
     """How far off the predictions are; those of the federation come first, then two alone and a mixed model."""
     own, alone, ridges, mixed = predictions[:4]
-    r2 = {p.name: Errors.of(flights.y, p.mean).r2 for p in predictions}
+    r2 = {p.name: scores_of(REAL, flights.y, p.mean).explained for p in predictions}
     rows = []
     for p in predictions:
         figures = (_error(p, flights), _error(p, flights, new=True), r2[p.name])
@@ -405,7 +390,7 @@ def _tell_cost(model: FedHLCRRegressor, seconds: tuple[float, float], central: s
     _say(f"""
         What it cost: {ROUND.count(model.n_rounds_)}, with {up} up and {down} down for each station, on average. The fit
         took {seconds[0]:.1f} s here, with all stations in one process; a network adds its delays. With every flight in
-        one place the same model takes {seconds[1]:.1f} s, and its error is {central}. {describe_run(model)[0]}
+        one place the same model takes {seconds[1]:.1f} s, and its error is {central}. {FederatedRun(model).ending()}
 
         Privacy: flights never leave their station, but sums do, and a curious server can infer much about single routes
         from them (`fedhlcr audit` shows how much). Secure aggregation hides the sums of single stations; differential

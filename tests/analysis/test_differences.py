@@ -8,9 +8,8 @@ import pytest
 from scipy import stats
 
 from fedhlcr import HLCRRegressor
-from fedhlcr.analysis.differences import EntityDifferences, difference_facts, noise_words
+from fedhlcr.analysis.words import scales_in_words
 from fedhlcr.model.arguments import Differences
-from fedhlcr.model.likelihood import GAUSSIAN
 from tests.reports import public
 
 LEVEL, SLOPE = 3.0, 0.5
@@ -92,10 +91,7 @@ def test_range_of_the_noise_is_that_of_the_law():
 def words(scales, names, spreads=None):
     scales = np.array(scales)
     size = scales if spreads is None else scales * np.array(spreads)
-    none = np.zeros_like(scales)
-    found = EntityDifferences(scales, none, scales > 0.0, none > 0.0, size, None)
-    assert noise_words(found) == ""
-    return dict(difference_facts(found, "mixed", names))["entities differ"]
+    return scales_in_words(scales, scales > 0.0, size, list(names), "standard deviations")
 
 
 def test_words_name_the_strongest_first_and_count_the_rest():
@@ -107,8 +103,3 @@ def test_words_name_the_strongest_first_and_count_the_rest():
     assert "slopes: a 2, b 2, c 2, d 2, e 2 and 3 more" in many
     # braces in a name are nothing special
     assert "{x} 2" in words([1.0, 2.0], ["{x}"])
-
-
-def test_other_likelihoods_say_nothing():
-    assert difference_facts(None, "my own", []) == []
-    assert difference_facts(None, GAUSSIAN, [])[0][0] == "model"

@@ -13,12 +13,18 @@ from sklearn.base import clone
 
 import fedhlcr
 from fedhlcr import FedHLCRRegressor, HLCRClassifier, HLCRCountRegressor, HLCRRegressor
-from fedhlcr.analysis.effects import change_intervals, coef_intervals, entity_shares, unit_changes
-from fedhlcr.analysis.ratios import cluster_ratios
+from fedhlcr.analysis.effects import (
+    change_intervals,
+    coef_intervals,
+    entity_shares,
+    step_ratios,
+    step_sizes,
+    unit_changes,
+)
 from fedhlcr.datasets import make_hlcr
 from fedhlcr.exceptions import ArgumentError
 from fedhlcr.posterior.pointwise import known_entities
-from fedhlcr.report.findings import gather
+from fedhlcr.report.findings import Findings
 
 ESTIMATORS = {
     "real": HLCRRegressor(n_sweeps=60, effects="entity+agent", n_clusters=2),
@@ -66,12 +72,9 @@ def test_changes_and_ratios_are_those_of_the_report(model):
         expected = {"change": unit_changes(model), "change_lower": lower, "change_upper": upper}
     else:
         name = "odds_ratio" if model.family.name == "binary" else "rate_ratio"
-        ratios = [own for cluster in cluster_ratios(model) for own in cluster]
-        expected = {name: np.exp(model.coef_)} | {
-            f"step_ratio{end}": np.array([getattr(own, of) for own in ratios])
-            for end, of in (("", "ratio"), ("_lower", "lower"), ("_upper", "upper"))
-        }
-        expected["step"] = np.array([own.size for own in ratios])
+        names = ("step_ratio", "step_ratio_lower", "step_ratio_upper")
+        expected = {name: np.exp(model.coef_), **dict(zip(names, step_ratios(model), strict=True))}
+        expected["step"] = np.tile(step_sizes(model), model.n_clusters_)
         assert (slopes[f"{name}_lower"] <= slopes[f"{name}_upper"]).all()
     for name, values in expected.items():
         np.testing.assert_array_equal(slopes[name], np.ravel(values))
@@ -79,7 +82,7 @@ def test_changes_and_ratios_are_those_of_the_report(model):
 
 
 def test_clusters(model):
-    table, findings = model.cluster_table(), gather(model)
+    table, findings = model.cluster_table(), Findings(model)
     np.testing.assert_array_equal(table["share"], entity_shares(model))
     np.testing.assert_array_equal(table["weight"], model.cluster_weights_)
     assert list(table["n_entities"]) == list(np.bincount(model.labels_, minlength=model.n_clusters_))
@@ -98,7 +101,7 @@ def test_clusters(model):
 
 
 def test_entities(model):
-    table, found = model.entity_table(), gather(model).entities
+    table, found = model.entity_table(), Findings(model).entities
     assert list(zip(table["shop"], table["product"], strict=True)) == model.pair_ids_
     assert table["product"].dtype == np.int64
     np.testing.assert_array_equal(table["cluster"], model.labels_)
@@ -148,7 +151,7 @@ def test_long_form_has_the_same_numbers(model):
 
 
 def test_agents(model):
-    table, agents = model.agent_table(), gather(model).agents
+    table, agents = model.agent_table(), Findings(model).agents
     assert list(table["shop"]) == list(model.agent_ids_)
     assert list(table["n_entities"]) == list(agents.n_entities)
     np.testing.assert_array_equal(table["n_events"], agents.n_events)

@@ -11,6 +11,7 @@ from fedhlcr.exceptions import CodecError
 from fedhlcr.federation.messages import NEVER
 from fedhlcr.federation.registry import UNREGISTERED, Registry
 from fedhlcr.storage.reader import checkpoint_reader
+from fedhlcr.storage.records import from_record, to_record
 
 NAMES = st.lists(st.sampled_from(["1", "2", "10", "a", "b", "a10", "a9"]))
 
@@ -52,7 +53,7 @@ def some_agents():
 
 
 def test_records_round_trip():
-    registry, again = some_agents(), Registry.read(checkpoint_reader(some_agents().to_record()))
+    registry, again = some_agents(), from_record(Registry, checkpoint_reader(to_record(some_agents())))
     assert again.names == registry.names
     np.testing.assert_array_equal(again.accepted_round, registry.accepted_round)
     np.testing.assert_array_equal(again.withdrawn, registry.withdrawn)
@@ -69,6 +70,6 @@ def test_records_round_trip():
     ],
 )
 def test_inconsistent_records_are_refused(field, change):
-    record = some_agents().to_record()
+    record = to_record(some_agents())
     with pytest.raises(CodecError, match=rf"`{field}` is missing or has a wrong value"):
-        Registry.read(checkpoint_reader({**record, field: change(record[field])}))
+        from_record(Registry, checkpoint_reader({**record, field: change(record[field])}))

@@ -17,7 +17,7 @@ from fedhlcr.analysis.links import link_of
 from fedhlcr.datasets import make_hlcr
 from fedhlcr.estimators import loading, saving
 from fedhlcr.exceptions import ArgumentError
-from fedhlcr.plot.palette import PALETTE
+from fedhlcr.figures.palette import PALETTE
 from tests.kinds import KINDS, is_federated
 
 TARGETS = {kind: target for target, kinds in KINDS.items() for kind in kinds}
@@ -94,8 +94,17 @@ def test_dots_are_the_events_of_the_cluster_adjusted_to_average_other_features(f
         else:
             (means,) = labelled(ax, "_mean")
             groups = np.array_split(np.argsort(income, kind="stable"), len(means.get_xdata()))
-            expected = np.clip([values[rows].mean() for rows in groups], 0.0, None)
-            expected = np.minimum(expected, 1.0) if link_of(model).family.has_classes else expected
+            mine = np.flatnonzero(own == cluster)
+            # one expected event is added to what was observed
+            expected = np.array([predicted[mine[rows]].mean() for rows in groups])
+            n = np.array([len(rows) for rows in groups])
+            seen = (np.array([events["y"][mine[rows]].sum() for rows in groups]) + expected) / (n + 1)
+            middle = np.array([on_line[rows].mean() for rows in groups])
+            if link_of(model).family.has_classes:
+                odds = [share / (1.0 - share) for share in (middle, seen, expected)]
+                expected = 1.0 / (1.0 + odds[2] / (odds[0] * odds[1]))
+            else:
+                expected = middle * seen / expected
             np.testing.assert_allclose(means.get_ydata(), expected, rtol=1e-9)
         assert f"cluster {cluster}" in ax.get_title()
 

@@ -16,8 +16,8 @@ from fedhlcr import HLCRRegressor, plot
 from fedhlcr.analysis.effects import coef_intervals
 from fedhlcr.datasets import make_hlcr
 from fedhlcr.exceptions import ArgumentError
-from fedhlcr.plot.canvas import spread_out
-from fedhlcr.plot.palette import PALETTE, cluster_style, ink_on
+from fedhlcr.figures.figure import spread_out
+from fedhlcr.figures.palette import PALETTE, cluster_style, ink_on
 from tests.responses import classifier, counter
 
 

@@ -8,9 +8,10 @@ import pytest
 from matplotlib.collections import LineCollection
 
 from fedhlcr import HLCRRegressor, plot
-from fedhlcr.analysis.class_scores import calibration_bins
-from fedhlcr.analysis.ratios import cluster_ratios
+from fedhlcr.analysis.effects import step_ratios
+from fedhlcr.analysis.scores import calibration_bins
 from fedhlcr.exceptions import ArgumentError
+from fedhlcr.plot._drawing import log_locator
 from tests.responses import classifier, counter, events
 
 
@@ -35,10 +36,10 @@ def lines(ax):
 def test_ratios_are_drawn_on_a_log_axis_with_their_intervals(fitted, label):
     model = fitted()
     ax = plot.ratios(model, level=0.8)
-    found = cluster_ratios(model, 0.8)[0]
+    _, lower, upper = step_ratios(model, 0.8)
     assert ax.get_xscale() == "log"
     assert label in ax.get_xlabel()
-    np.testing.assert_allclose(lines(ax)[:, :, 0], [(r.lower, r.upper) for r in found])
+    np.testing.assert_allclose(lines(ax)[:, :, 0], np.column_stack([lower[0], upper[0]]))
     assert [text.get_text() for text in ax.get_yticklabels()] == ["time, SD", "treated", "nothing, SD"]
     assert not any(isinstance(c, LineCollection) for c in plot.ratios(model, level=None).collections)
 
@@ -46,7 +47,7 @@ def test_ratios_are_drawn_on_a_log_axis_with_their_intervals(fitted, label):
 def test_ticks_of_ratios_are_few_on_any_range():
     ax = plot.ratios(classifier())
     for low, high in ((0.4, 1.5), (0.05, 3.0), (1e-9, 1e6)):
-        ticks = plot.ratios.__globals__["_ticks"](low, high).tick_values(low, high)
+        ticks = log_locator(low, high).tick_values(low, high)
         assert 2 <= ((ticks >= low) & (ticks <= high)).sum() <= 8
     assert ax.has_data()
 

@@ -81,7 +81,7 @@ def test_an_adapted_model_keeps_the_numbers(model, small):
 def test_every_place_counts_the_same_entities(model):
     counts = np.bincount(model.labels_, minlength=model.n_clusters_).tolist()
     assert [cluster["entities"] for cluster in model_facts(model)["clusters"]] == counts
-    clusters = findings.gather(model).clusters
+    clusters = findings.Findings(model).clusters
     assert [cluster.n_entities for cluster in clusters] == counts
     assert [cluster.number for cluster in clusters] == list(range(model.n_clusters_))
     assert all(sentence.startswith(f"Cluster {k}, ") for k, sentence in enumerate(describe_clusters(model)))

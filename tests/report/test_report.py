@@ -19,6 +19,8 @@ from fedhlcr._support.wording import byte_size, number, percent
 from fedhlcr.analysis.axes import feature_axes
 from fedhlcr.analysis.contrasts import usual_range
 from fedhlcr.analysis.effects import change_intervals, effect_sizes, entity_shares, unit_changes
+from fedhlcr.analysis.evaluation import evaluate
+from fedhlcr.analysis.rounds import FederatedRun
 from fedhlcr.analysis.ticks import tick_text
 from fedhlcr.analysis.verdict import Difference, FitComparison
 from fedhlcr.datasets import make_hlcr
@@ -27,11 +29,9 @@ from fedhlcr.report import HeldOut, charts, listings, render_report
 from fedhlcr.report import doubts as doubts_module
 from fedhlcr.report import page as page_module
 from fedhlcr.report.doubts import find_doubts
-from fedhlcr.report.findings import gather
-from fedhlcr.report.rounds import Rounds
-from fedhlcr.report.scores import score_held_out
+from fedhlcr.report.findings import Findings
 from tests.problems import PAPER
-from tests.reports import HOSTILE, Page, fitted, held_out, public, recipe_of
+from tests.reports import HOSTILE, Page, fitted, held_out, public, recipe_of, with_figures
 
 
 @pytest.fixture(scope="module")
@@ -99,7 +99,7 @@ def test_agents_and_entities_are_named_after_their_columns(split):
 
 
 def headlines(model, scores=None):
-    return {doubt.headline: doubt for doubt in find_doubts(model, gather(model), Rounds.of(model), scores)}
+    return {doubt.headline: doubt for doubt in find_doubts(model, Findings(model), FederatedRun.of(model), scores)}
 
 
 def test_one_chain_is_a_doubt_with_a_cure(model):
@@ -122,7 +122,7 @@ def test_chains_that_disagree_are_a_serious_doubt(split):
 
 def test_uncertain_labels_and_small_clusters_are_doubted(split):
     model = fitted(split[0], n_clusters=9, n_sweeps=30, **PAPER)
-    found = gather(model)
+    found = Findings(model)
     told = headlines(model)
     assert any(f"The cluster of {found.entities.n_uncertain} entities is uncertain" in headline for headline in told)
     few = (entity_shares(model) * len(model.labels_) < 5).sum()
@@ -206,7 +206,7 @@ def test_held_out_events_decide_whether_a_simpler_model_is_better(model, split):
     alone = headlines(doubted)["A simpler model predicts better"]
     assert alone.serious
     assert "`n_clusters=1`, `effects='entity'`, `noise='common'`" in alone.text
-    scores = score_held_out(model, held_out(split[1]))
+    scores = evaluate(model, held_out(split[1]))
     told = headlines(doubted, scores)
     assert "A simpler model predicts better" not in told
     assert not told["Held-out events do not confirm that a simpler model predicts better"].serious
@@ -231,10 +231,12 @@ def test_doubts_of_one_cluster_do_not_speak_of_several(split):
 
 
 def test_wrong_coverage_is_a_doubt(model, split):
-    scores = score_held_out(model, held_out(split[1]))
-    assert not any(headline.startswith("Intervals") for headline in headlines(model, replace(scores, coverage=0.9)))
-    assert headlines(model, replace(scores, coverage=0.5))["Intervals are too narrow"].serious
-    assert "Intervals are too wide" in headlines(model, replace(scores, coverage=1.0))
+    scores = evaluate(model, held_out(split[1]))
+    assert not any(
+        headline.startswith("Intervals") for headline in headlines(model, with_figures(scores, coverage=0.9))
+    )
+    assert headlines(model, with_figures(scores, coverage=0.5))["Intervals are too narrow"].serious
+    assert "Intervals are too wide" in headlines(model, with_figures(scores, coverage=1.0))
 
 
 def test_the_page_is_one_safe_file(model, split):
@@ -363,13 +365,13 @@ def test_a_federated_run_shows_its_rounds(federated, split):
     text = Page(render_report(federated, held_out(split[1]))).text
     history = federated.history_
     rounds = history[1:]
-    assert "in 25 rounds, its limit" in text
+    assert "after 25 rounds: reached" in text
     assert f"It ended because: {federated.stop_reason_}." in text
     assert (
         f"{percent(rounds['n_accepted'].sum() / rounds['n_asked'].sum())} of the agents asked answered in time" in text
     )
-    assert f"{byte_size(history['bytes_up'].sum())} of sums went up" in text
-    assert f"{byte_size(history['bytes_down'].sum())} of coefficients came down" in text
+    assert f"{byte_size(history['bytes_up'].sum())} of sums up" in text
+    assert f"{byte_size(history['bytes_down'].sum())} of coefficients down" in text
     silent = (rounds["n_asked"] - rounds["n_accepted"]).sum()
     assert rounds["n_refused"].sum()
     assert f"requests were not answered in time {silent} " in text

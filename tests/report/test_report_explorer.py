@@ -15,7 +15,7 @@ from fedhlcr.report import HeldOut, render_report
 from fedhlcr.report.entity_lines import drawn_axes
 from fedhlcr.report.events import drawn_events
 from fedhlcr.report.explorer import N_NEIGHBOURS, coordinates, explorer_section, nearest
-from fedhlcr.report.findings import gather
+from fedhlcr.report.findings import Findings
 from fedhlcr.report.packing import NO_VALUE, STEPS, Scale, pack, pack_shares
 from tests.reports import HOSTILE, Page, fitted, held_out, public, unpacked
 
@@ -36,7 +36,7 @@ def shares(packed):
 
 
 def explored(model, events=None):
-    section = explorer_section(model, gather(model), None if events is None else drawn_events(model, events), None)
+    section = explorer_section(model, Findings(model), None if events is None else drawn_events(model, events), None)
     return section, unpacked(section.data)
 
 
@@ -199,7 +199,7 @@ def test_equal_points_are_not_their_own_neighbours():
 def test_agents_have_their_shares_errors_and_likes(split):
     train, test = split
     model = fitted(train)
-    findings = gather(model)
+    findings = Findings(model)
     events = drawn_events(model, held_out(test))
     data = unpacked(explorer_section(model, findings, None, events).data)["agents"]
     for row, own in zip(findings.agents.weights, shares(data["shares"]), strict=True):
@@ -217,14 +217,14 @@ def test_agents_have_their_shares_errors_and_likes(split):
 
 
 def test_the_first_entity_has_the_most_events(model):
-    findings = gather(model)
+    findings = Findings(model)
     data = unpacked(explorer_section(model, findings, None, None).data)
     assert findings.entities.n_events[data["first"]] == findings.entities.n_events.max()
 
 
 def test_public_models_have_no_explorer(model):
     other = public(model)
-    assert explorer_section(other, gather(other), None, None) is None
+    assert explorer_section(other, Findings(other), None, None) is None
     assert "explorer" not in Page(render_report(other)).data
 
 
@@ -251,7 +251,7 @@ def test_pages_of_many_entities_stay_small():
     rows = numbers(data["detailed"])
     assert 1_000 < len(rows) < len(model.labels_)
     assert (np.diff(rows) > 0).all()
-    findings = gather(model)
+    findings = Findings(model)
     # the largest and the least certain are among them, and others from everywhere
     assert np.isin(np.argsort(-findings.entities.n_events, kind="stable")[:300], rows).all()
     assert np.isin(np.argsort(findings.entities.certainty, kind="stable")[:300], rows).all()

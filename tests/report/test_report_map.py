@@ -14,7 +14,7 @@ from fedhlcr.datasets import load_airports, load_flights
 from fedhlcr.exceptions import ArgumentError, ArgumentTypeError
 from fedhlcr.report import map as report_map
 from fedhlcr.report import render_report
-from fedhlcr.report.findings import gather
+from fedhlcr.report.findings import Findings
 from fedhlcr.report.map import RADIUS, WIDTH, Projection, map_section
 from fedhlcr.report.places import Places, locate
 from fedhlcr.report.seasons import season_curves
@@ -122,7 +122,7 @@ def test_one_place_far_away_does_not_make_the_others_small():
 
 
 def test_dots_have_the_colour_of_their_cluster_and_do_not_cover_each_other(model):
-    findings = gather(model)
+    findings = Findings(model)
     places = Places(np.full(len(model.labels_), 5.0), np.full(len(model.labels_), 6.0), [""] * len(model.labels_))
     found = circles(map_section(model, findings, places).svg)
     assert set(found) == set(range(len(model.labels_)))
@@ -135,7 +135,7 @@ def test_dots_have_the_colour_of_their_cluster_and_do_not_cover_each_other(model
 
 def test_very_many_entities_share_the_dots_of_their_places(model, monkeypatch):
     monkeypatch.setattr(report_map, "MAX_DOTS", 20)
-    findings = gather(model)
+    findings = Findings(model)
     found = map_section(
         model, findings, locate(model, {agent: (1.0, float(agent)) for agent in model.agent_ids_.tolist()})
     )

@@ -15,10 +15,9 @@ from fedhlcr.analysis.axes import Axis, feature_axes
 from fedhlcr.analysis.axis_lines import AxisLine, axis_line
 from fedhlcr.report import HeldOut, charts, render_report
 from fedhlcr.report.calibration import LEVELS, calibrate, in_words
-from fedhlcr.report.certainty import Certainty
 from fedhlcr.report.effects_chart import draw_effects
 from fedhlcr.report.events import drawn_events, fitted_events
-from fedhlcr.report.findings import gather
+from fedhlcr.report.findings import Findings
 from fedhlcr.report.frames import Scale, Tick, dots
 from fedhlcr.report.panel_points import MOST_DOTS
 from fedhlcr.report.panels import LABEL_HEIGHT, Panel, draw_picture, line_labels, ticks_touch
@@ -34,8 +33,8 @@ def drawn(model, split):
 
 @pytest.fixture(scope="module")
 def picture(model, drawn):
-    findings = gather(model)
-    return draw_picture(model, findings, Certainty.of(findings), drawn)
+    findings = Findings(model)
+    return draw_picture(model, findings, findings.certainty, drawn)
 
 
 def places(svg, css):
@@ -87,9 +86,9 @@ def test_clusters_at_far_levels_have_scales_of_their_own(rng):
     x = rng.normal(size=n)
     y = np.where(entity % 2, 100.0, 0.0) + np.where(entity % 2, 1.0, -1.0) * x + rng.normal(0.0, 0.2, n)
     model = HLCRRegressor(2, n_sweeps=40).fit(x[:, None], y, entity=entity)
-    findings = gather(model)
+    findings = Findings(model)
     found = drawn_events(model, HeldOut(x[:, None], y, entity=entity))
-    (group,) = draw_picture(model, findings, Certainty.of(findings), found).groups
+    (group,) = draw_picture(model, findings, findings.certainty, found).groups
     assert group.own_scales
     assert group.panels[0].y_ticks != group.panels[1].y_ticks
 
@@ -103,8 +102,8 @@ def test_months_and_levels_are_on_the_axes(rng):
     entity = np.arange(n) % 8
     model = HLCRRegressor(1, n_sweeps=40).fit(frame, y, entity=entity)
     model.recipe_ = recipe_of(["sin_y", "cos_y", "city"], categorical={"city": ["Oslo", "Paris", "Rome"]})
-    findings = gather(model)
-    groups = draw_picture(model, findings, Certainty.of(findings), None).groups
+    findings = Findings(model)
+    groups = draw_picture(model, findings, findings.certainty, None).groups
     assert [group.name for group in groups] == ["month", "city"]
     assert "".join(tick.text for tick in groups[0].x_ticks) == "JFMAMJJASOND"
     assert [tick.text for tick in groups[1].x_ticks] == ["Oslo", "Paris", "Rome"]
@@ -125,7 +124,7 @@ def test_models_of_real_numbers_keep_no_events(model):
 
 
 def test_effects_have_a_scale_for_each_feature(model):
-    section = draw_effects(model, Certainty.of(gather(model)))
+    section = draw_effects(model, Findings(model).certainty)
     scales = {tuple(tick.place for tick in chart.ticks) for chart in section.charts}
     assert len(scales) > 1
     for chart in section.charts:
@@ -174,7 +173,7 @@ def test_short_names_of_levels_are_written_across_where_panels_are_wide():
     y = np.where(nest % 2, 3.0, -3.0) * (food == "Satiated") + rng.normal(0.0, 0.3, 400)
     model = HLCRRegressor(2, n_sweeps=30, effects="none", noise="common", categories=["food"])
     model.fit(pd.DataFrame({"food": food}), y, agent=nest % 4, entity=nest)
-    picture = draw_picture(model, gather(model), Certainty.of(gather(model)), None)
+    picture = draw_picture(model, Findings(model), Findings(model).certainty, None)
     assert not picture.groups[0].is_upright
     assert picture.layout == "side-by-side"
     assert "other features" not in picture.note
@@ -194,7 +193,7 @@ def test_ticks_touch_where_their_texts_do_in_a_narrow_panel(texts, places, touch
 
 
 def test_residuals_are_means_by_agent_and_sorted(model, drawn):
-    findings = gather(model)
+    findings = Findings(model)
     chart = draw_residuals(drawn, findings.agents, findings.names)
     means = [drawn.residuals[drawn.agent == a].mean() for a in np.unique(drawn.agent)]
     shown = [float(row.value.replace("−", "-")) for row in (*chart.rows, *chart.last_rows)]
@@ -206,7 +205,7 @@ def test_many_agents_are_shown_at_both_ends(rng):
     agent, entity, x = np.arange(n) % 60, np.zeros(n, int), rng.normal(size=n)
     y = x + rng.normal(0.0, 0.3, n)
     model = HLCRRegressor(1, n_sweeps=20).fit(x[:, None], y, agent=agent, entity=entity)
-    findings, data = gather(model), HeldOut(x[:, None], y, agent, entity)
+    findings, data = Findings(model), HeldOut(x[:, None], y, agent, entity)
     chart = draw_residuals(drawn_events(model, data), findings.agents, findings.names)
     assert len(chart.rows) == len(chart.last_rows) == AT_EACH_END
     assert chart.n_between == 60 - 2 * AT_EACH_END
@@ -233,7 +232,7 @@ def test_long_values_of_the_target_have_room_beside_the_frames(scale, roomy):
     x, entity = rng.uniform(-1.0, 1.0, 200), np.arange(200) % 10
     model = HLCRRegressor(1, n_sweeps=20, effects="none", noise="common")
     model.fit(x[:, None], scale * (x + rng.normal(0.0, 0.1, 200)), agent=entity % 2, entity=entity)
-    (group,) = draw_picture(model, gather(model), Certainty.of(gather(model)), None).groups
+    (group,) = draw_picture(model, Findings(model), Findings(model).certainty, None).groups
     assert group.is_roomy == roomy
     assert (" roomy" in re.findall(r'<div class="(axis-group[^"]*)"', render_report(model))[0]) == roomy
 
@@ -256,7 +255,7 @@ def test_labels_of_lines_do_not_hide_each_other(n):
 
 
 def test_a_panel_of_all_clusters_has_all_entities(model):
-    findings = gather(model)
-    blurred = replace(Certainty.of(findings), clear=(), blurred=tuple(range(model.n_clusters_)), n_sure=0)
+    findings = Findings(model)
+    blurred = replace(findings.certainty, clear=(), blurred=tuple(range(model.n_clusters_)), n_sure=0)
     (panel,) = draw_picture(model, findings, blurred, None).groups[0].panels
     assert panel.title.endswith("100 %")

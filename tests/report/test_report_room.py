@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from fedhlcr import HLCRRegressor, hold_out_events
+from fedhlcr.analysis.names import LONGEST, NO_NAME, names_to_show
 from fedhlcr.datasets import make_hlcr
 from fedhlcr.report import HeldOut, render_report, room
-from fedhlcr.report.findings import gather
-from fedhlcr.report.names import LONGEST, NO_NAME, names_to_show
+from fedhlcr.report.findings import Findings
 from fedhlcr.report.packing import size_of_names, to_block
 from tests.reports import HOSTILE, Page, held_out, unpacked
 
@@ -47,19 +47,19 @@ def test_very_long_names_lose_their_middle():
 
 
 def test_rows_without_room_are_left_out_and_the_page_says_so(model, split, monkeypatch):
-    everyone = gather(model).entities
+    everyone = Findings(model).entities
     sizes = room.size_of_entities(everyone.entities, everyone.probability, everyone.n_all)
-    agents = gather(model).agents
+    agents = Findings(model).agents
     monkeypatch.setattr(room, "LEAST_DETAILS", 0)
     monkeypatch.setattr(room, "ROOM", room.size_of_agents(agents.ids, agents.weights) + sizes / 2)
-    findings = gather(model)
+    findings = Findings(model)
     found, n_all = findings.entities, len(model.labels_)
     assert len(found) == pytest.approx(n_all / 2, abs=1)
     assert found.n_all == n_all
     assert found.certainty.max() <= np.partition(everyone.certainty, len(found))[len(found)]
     # what is said about all entities does not change
     assert found.n_uncertain == everyone.n_uncertain
-    assert [cluster.n_sure for cluster in findings.clusters] == [cluster.n_sure for cluster in gather(model).clusters]
+    assert findings.certainty == Findings(model).certainty
     page = Page(render_report(model, held_out(split[1])))
     assert f"To keep this page small, the table lists the {len(found)} of {n_all} entities" in page.text
     assert f"You can look up the {len(found)} entities in their table" in page.text
@@ -72,7 +72,7 @@ def test_names_that_are_not_listed_are_not_on_the_page(split, monkeypatch):
     train = split[0]
     entity = np.array([f"{a}-{e}" for a, e in zip(train.agent, train.entity, strict=True)], dtype=object)
     model = HLCRRegressor(n_sweeps=10).fit(train.X, train.y, agent=train.agent, entity=entity)
-    monkeypatch.setattr("fedhlcr.report.findings.MAX_LISTED", 7)
+    monkeypatch.setattr("fedhlcr.analysis.facts.MAX_EXACT", 7)
     page = Page(render_report(model))
     words = next(column["words"] for column in page.table("entities") if column["link"] == "entity")
     assert len(words) == 7

@@ -8,16 +8,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from fedhlcr.analysis.evaluation import MODEL, entity_groups, evaluate
+from fedhlcr.analysis.facts import SURE, LabelCertainty
 from fedhlcr.analysis.simpler import MIXED_MODEL, ONE_RIDGE, RIDGE_PER_ENTITY
 from fedhlcr.analysis.verdict import Difference, FitComparison
+from fedhlcr.analysis.words import cluster_numbers, how_sure, mixed_group
 from fedhlcr.data.hierarchy import UNKNOWN
 from fedhlcr.report import render_report
-from fedhlcr.report.certainty import Certainty, cluster_numbers, how_sure, mixed_group
-from fedhlcr.report.findings import SURE, gather
+from fedhlcr.report.findings import Findings
 from fedhlcr.report.panels import MOST_PANELS, shown_clusters
-from fedhlcr.report.scores import entity_groups, score_held_out
 from fedhlcr.report.verdict import find_verdict
-from tests.reports import Page, fitted, held_out, public, recipe_of
+from tests.reports import Page, fitted, held_out, public, recipe_of, with_figures
 
 
 def compared(**gains):
@@ -28,7 +29,7 @@ def compared(**gains):
 
 @pytest.fixture(scope="module")
 def scores(model, split):
-    return score_held_out(model, held_out(split[1]))
+    return evaluate(model, held_out(split[1]))
 
 
 @pytest.mark.parametrize(
@@ -53,7 +54,7 @@ def test_errors_and_densities_of_held_out_events_decide(model, scores, errors, d
         errors=compared(one=errors[0], mixed=errors[1]),
         densities=compared(one=densities[0], mixed=densities[1]),
     )
-    verdict = find_verdict(model, gather(model), found)
+    verdict = find_verdict(model, Findings(model), found)
     assert verdict.name == name
     assert said in verdict.sentences[0]
     assert ("MixedModelRegressor" in verdict.advice) == (name == "worse" or errors[1] == -1.0)
@@ -71,17 +72,17 @@ def test_errors_and_densities_of_held_out_events_decide(model, scores, errors, d
 )
 def test_the_badge_says_no_more_than_the_bars(model, scores, errors, densities, badge, hint):
     found = replace(scores, errors=compared(mixed=errors), densities=compared(mixed=densities))
-    verdict = find_verdict(model, gather(model), found)
+    verdict = find_verdict(model, Findings(model), found)
     assert (f"{verdict.sign} {verdict.badge}", verdict.badge_hint) == (badge, hint)
     assert verdict.css == ("better" if badge.startswith("▲") else "about")
 
 
 @pytest.mark.parametrize(("gain", "name"), [(1.0, "better"), (-1.0, "worse")])
 def test_differences_of_less_than_a_point_are_slight(model, scores, gain, name):
-    mixed = next(score for score in scores.rivals if score.name == MIXED_MODEL)
-    near = replace(mixed, r2=scores.model.r2 - 0.004 * gain)
-    found = replace(scores, scores=(scores.model, near), errors=compared(mixed=gain), densities=compared(mixed=gain))
-    verdict = find_verdict(model, gather(model), found)
+    near = replace(scores.model, explained=scores.model.explained - 0.004 * gain)
+    both = {MODEL: scores.model, MIXED_MODEL: near}
+    found = replace(scores, scores=both, errors=compared(mixed=gain), densities=compared(mixed=gain))
+    verdict = find_verdict(model, Findings(model), found)
     assert verdict.name == name
     assert verdict.badge == f"Slightly {name}"
     assert "slightly better than" in verdict.sentences[0]
@@ -90,40 +91,42 @@ def test_differences_of_less_than_a_point_are_slight(model, scores, gain, name):
 def test_errors_of_a_logarithm_are_told_in_per_cent(model, scores):
     logged = copy.copy(model)
     logged.recipe_ = recipe_of(["x0", "x1", "x2"], target="log_units")
-    own = replace(scores, scores=(replace(scores.model, mae=0.2), *scores.rivals))
-    assert find_verdict(logged, gather(logged), own).sentences[1] == "The model is typically off by about 22 %."
+    own = with_figures(scores, mae=0.2)
+    assert find_verdict(logged, Findings(logged), own).sentences[1] == "The model is typically off by about 22 %."
 
 
 def test_a_ridge_per_entity_is_recommended_where_it_is_best(model, scores):
     worse = compared(one=1.0, each=-1.0, mixed=-0.5)
-    verdict = find_verdict(model, gather(model), replace(scores, errors=worse, densities=worse))
+    verdict = find_verdict(model, Findings(model), replace(scores, errors=worse, densities=worse))
     assert verdict.name == "worse"
     assert 'GroupedRidge(level="entity")' in verdict.advice
     assert verdict.badge == "Worse"
 
 
 def test_bars_are_the_shares_of_variance_explained(model, scores):
-    verdict = find_verdict(model, gather(model), scores)
+    verdict = find_verdict(model, Findings(model), scores)
     assert [name for name, _, _ in verdict.bars] == [
         "this model",
         "one ridge for all",
         "a ridge per entity",
         "a mixed model",
     ]
-    np.testing.assert_allclose([share for _, share, _ in verdict.bars], [max(s.r2, 0.0) for s in scores.scores])
+    np.testing.assert_allclose(
+        [share for _, share, _ in verdict.bars], [max(s.explained, 0.0) for s in scores.scores.values()]
+    )
 
 
 def test_comparisons_are_paired_by_event(model, scores, split):
     test = split[1]
     predicted = model.predict(test.X, agent=test.agent, entity=test.entity)
     assert scores.errors.strongest.gain == pytest.approx(
-        min(rival.mse for rival in scores.rivals) - ((test.y - predicted) ** 2).mean()
+        min(rival["mse"] for rival in scores.rivals.values()) - ((test.y - predicted) ** 2).mean()
     )
     assert scores.densities.n_entities == len(set(zip(test.agent.tolist(), test.entity.tolist(), strict=True)))
 
 
 def test_without_events_the_comparison_after_the_fit_decides(model):
-    findings = gather(model)
+    findings = Findings(model)
     doubted = copy.copy(model)
     doubted.comparison_ = compared(one=1.0, mixed=-1.0)
     verdict = find_verdict(doubted, findings, None)
@@ -136,7 +139,7 @@ def test_without_events_the_comparison_after_the_fit_decides(model):
 def test_fitted_events_do_not_decide(model, scores):
     unknown = copy.copy(model)
     unknown.comparison_ = None
-    verdict = find_verdict(unknown, gather(model), replace(scores, was_fitted=True))
+    verdict = find_verdict(unknown, Findings(model), replace(scores, was_fitted=True))
     assert verdict.name == "unknown"
     assert "were fitted" in verdict.sentences[0]
 
@@ -169,26 +172,26 @@ def test_the_verdict_stands_before_everything_else(model, split):
 
 
 def certainty_of(model):
-    return Certainty.of(gather(model))
+    return Findings(model).certainty
 
 
 def test_certainty_counts_sure_members(model):
-    findings = gather(model)
-    certainty = Certainty.of(findings)
+    findings = Findings(model)
+    certainty = findings.certainty
     sure = findings.entities.certainty >= SURE
     assert certainty.n_sure == sure.sum()
     assert certainty.n_all == len(model.labels_)
     counts = np.bincount(model.labels_, minlength=model.n_clusters_)
     members = np.bincount(model.labels_[sure], minlength=model.n_clusters_)
-    assert [c.n_sure for c in findings.clusters] == members.tolist()
+    assert list(findings.certainty.sure_of_cluster) == members.tolist()
     blurred = [k for k in range(model.n_clusters_) if members[k] < 0.5 * counts[k] or not counts[k]]
     assert list(certainty.blurred) == blurred
     assert sorted(certainty.clear + certainty.blurred) == list(range(model.n_clusters_))
 
 
 def test_uncertain_clusters_are_told_as_one_mixed_group(model):
-    findings = gather(model)
-    some = Certainty(100, 60, (0, 1), (2, 3, 4), 0.12)
+    findings = Findings(model)
+    some = LabelCertainty(100, 60, (0, 1), (2, 3, 4), 0.12)
     assert how_sure(some, findings.names) == "60 % of entities are surely in their cluster."
     told = mixed_group(some, findings.names)
     assert told == (
@@ -198,8 +201,8 @@ def test_uncertain_clusters_are_told_as_one_mixed_group(model):
 
 
 def test_clusters_without_certain_members_are_no_finding(model):
-    names = gather(model).names
-    none = Certainty(100, 8, (0,), (1, 2), 0.7)
+    names = Findings(model).names
+    none = LabelCertainty(100, 8, (0,), (1, 2), 0.7)
     assert not none.is_finding
     assert how_sure(none, names).startswith("The clusters are not a finding here: only 8 % of entities")
     assert mixed_group(none, names) == ""
@@ -207,7 +210,7 @@ def test_clusters_without_certain_members_are_no_finding(model):
 
 
 def test_many_clear_clusters_share_the_last_panel():
-    many = Certainty(100, 100, tuple(range(14)), (), 0.0)
+    many = LabelCertainty(100, 100, tuple(range(14)), (), 0.0)
     shown = shown_clusters(many)
     assert len(shown) == MOST_PANELS
     assert [k for own in shown for k in own] == list(range(14))

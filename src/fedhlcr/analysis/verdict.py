@@ -100,6 +100,11 @@ class FitComparison:
         everyone = listed([difference.rival_in_words for difference in self.differences])
         return f"The model predicts its events better than {everyone} (by {figures} or more)."
 
+    @property
+    def told(self) -> str:
+        """The verdict, and how it was found."""
+        return f"{self.sentence} Each fitted event was predicted from all others."
+
     def warning(self, *, fit_intercept: bool = True) -> SimplerModelWarning | None:
         """The warning that the user should see; None if no simpler model is clearly better.
 
@@ -122,8 +127,13 @@ class FitComparison:
             noise="common",
         )
 
+    def facts(self) -> dict[str, Any]:
+        """What is told of it to programs."""
+        rivals = {d.rival: {"gain": d.gain, "standard_error": d.standard_error} for d in self.differences}
+        return {"verdict": self.verdict, "n_events": self.n_events, "n_entities": self.n_entities, "rivals": rivals}
+
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
+        """What a model file holds of it."""
         rivals = [[d.rival, d.gain, d.standard_error] for d in self.differences]
         return {"differences": rivals, "n_events": self.n_events, "n_entities": self.n_entities}
 

@@ -171,16 +171,17 @@ def _tell_both(shell: Shell, federated: Any, centralised: Any, test: Events) -> 
     from fedhlcr.cli.scoring import compared, score
 
     both = {"federated": score(federated, test, shell=shell), "centralised": score(centralised, test, shell=shell)}
-    shell.table(*compared("held-out events", both))
-    return {name: scores._asdict() for name, scores in both.items()}
+    shell.table(*compared("held-out events", federated.family, both))
+    return {name: scores.to_dict() for name, scores in both.items()}
 
 
 def _tell_rounds(shell: Shell, model: Any, y: Any) -> None:
-    from fedhlcr.analysis.rounds import describe_run, tabulate_rounds
+    from fedhlcr.analysis.rounds import FederatedRun
 
-    shell.table(*tabulate_rounds(model, None if y is None else y.var()), left=())
-    for sentence in describe_run(model):
-        shell.say(sentence)
+    run = FederatedRun(model)
+    shell.table(*run.table(None if y is None else y.var()), left=())
+    shell.say(run.ending())
+    shell.say(run.traffic_in_words())
     shell.say()
 
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from fedhlcr._support.wording import number
 from fedhlcr.analysis import facts
 from fedhlcr.analysis.comparison import Comparison
-from fedhlcr.analysis.facts import describe_model
+from fedhlcr.analysis.summary import describe_model
 from fedhlcr.cli.descriptions import show_description
 from fedhlcr.cli.shell import Shell, plural
 from fedhlcr.storage.model_file import provenance_of

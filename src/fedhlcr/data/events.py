@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from fedhlcr._support.arrays import FloatArray, ranges
 from fedhlcr._support.checks import finite, positive
 from fedhlcr.storage.reader import RecordReader
+from fedhlcr.storage.records import Sizes, stored
 
 
 @dataclass(frozen=True)
@@ -25,11 +26,16 @@ class EventStore:
     event_start : (entities + 1,) events of entity e are [event_start[e], event_start[e + 1])
     """
 
-    X: FloatArray
-    y: FloatArray
-    weight: FloatArray
-    event_start: NDArray[np.int64]
-    offset: FloatArray | None = None
+    X: FloatArray = stored("f8", "events", "features", possible=finite, name="x")
+    y: FloatArray = stored("f8", "events", possible=finite)
+    weight: FloatArray = stored("f8", "events", possible=positive)
+    event_start: NDArray[np.int64] = stored("i8", "entities + 1", name="start")
+    offset: FloatArray | None = stored("f8", "events", possible=finite, optional=True, default=None)
+
+    def check_record(self, reader: RecordReader, sizes: Sizes) -> None:  # noqa: ARG002
+        start = self.event_start
+        # every entity has events
+        reader.require(start[0] == 0 and start[-1] == self.n_events and (np.diff(start) > 0).all(), "start")
 
     @classmethod
     def empty(cls, n_features: int) -> EventStore:
@@ -76,21 +82,6 @@ class EventStore:
 
     def _sizes(self, entities: NDArray[np.int64]) -> NDArray[np.int64]:
         return np.where(entities < 0, 0, np.diff(self.event_start, append=0)[entities])
-
-    def to_record(self) -> dict[str, Any]:
-        record = {"x": self.X, "y": self.y, "weight": self.weight, "start": self.event_start}
-        return record if self.offset is None else record | {"offset": self.offset}
-
-    @classmethod
-    def read(cls, reader: RecordReader, n_entities: int, n_features: int) -> EventStore:
-        """Read and check the fields of `to_record`."""
-        start = reader.array("start", "i8", (n_entities + 1,))
-        # every entity has events
-        reader.require(start[0] == 0 and (np.diff(start) > 0).all(), "start")
-        y = reader.array("y", "f8", (int(start[-1]),), finite)
-        X = reader.array("x", "f8", (len(y), n_features), finite)
-        offset = reader.array("offset", "f8", y.shape, finite) if "offset" in reader else None
-        return cls(X, y, reader.array("weight", "f8", y.shape, positive), start, offset)
 
 
 def joined(

@@ -35,11 +35,12 @@ from fedhlcr.federation.open_round import Invitation, Reply
 from fedhlcr.federation.shard import AgentShard
 from fedhlcr.federation.sums import PAGE_SIZE
 from fedhlcr.model.gram import GramLayout, Standardization
-from fedhlcr.model.likelihood import is_registered, likelihood_named
+from fedhlcr.model.likelihood import read_likelihood
 from fedhlcr.privacy.disclosure import DisclosureRule
 from fedhlcr.privacy.terms import Terms
 from fedhlcr.storage import codec
 from fedhlcr.storage.reader import RecordReader, checkpoint_reader
+from fedhlcr.storage.records import under
 
 
 class Fate(IntEnum):
@@ -280,7 +281,7 @@ class InProcessEngine:
         if known is None:
             return {}
         parts = [shard.kept or KeptSums(known.likelihood, len(shard)) for shard in self._shards]
-        return {f"kept.{name}": value for name, value in KeptSums.joined(parts, forgotten).to_record().items()}
+        return under("kept.", KeptSums.joined(parts, forgotten).to_record())
 
     def _restore_kept(self, reader: RecordReader) -> None:
         if reader.is_empty:
@@ -301,18 +302,16 @@ class InProcessEngine:
             for shard in self._shards
         ]
         groups = np.array(layout.curve_groups, dtype=np.int64)
-        record = {"fit_intercept": layout.fit_intercept, "curve_groups": groups, **joined(whole, kept)}
-        return {f"private.{name}": value for name, value in record.items()}
+        own: codec.Record = {"fit_intercept": layout.fit_intercept, "curve_groups": groups}
+        return under("private.", own | joined(whole, kept))
 
     def _restore_private(self, reader: RecordReader) -> None:
         if reader.is_empty:
             return
-        name = reader.value("likelihood", str)
-        reader.require(is_registered(name), "likelihood")
         groups = tuple(reader.array("curve_groups", "i8", (None,), within(1, SIZE_LIMIT)).tolist())
         n_features = self.everyone.n_features + sum(groups)
         layout = GramLayout(n_features, reader.value("fit_intercept", bool), groups)
-        likelihood = likelihood_named(name, layout)
+        likelihood = read_likelihood(reader, layout)
         event_start = None
         if likelihood.needs_events:
             sizes = [np.diff(shard.needed_events().event_start) for shard in self._shards]

@@ -10,7 +10,8 @@ from dataclasses import replace
 from typing import Any, BinaryIO
 
 from fedhlcr._support.plain import plain
-from fedhlcr.analysis.facts import describe_model, model_facts
+from fedhlcr.analysis.facts import model_facts
+from fedhlcr.analysis.summary import describe_model
 from fedhlcr.posterior import AgentMemory
 from fedhlcr.storage import atomic, pages
 from fedhlcr.storage.atomic import PathLike

@@ -9,9 +9,8 @@ from typing import Any
 from sklearn.utils.validation import check_is_fitted
 
 from fedhlcr._support.threads import single_threaded_blas
-from fedhlcr.analysis.entity_tables import agent_columns, entity_columns, long_entity_columns
 from fedhlcr.analysis.frames import Columns, LibraryName, chosen_library, make_frame
-from fedhlcr.analysis.tables import cluster_columns, coef_columns
+from fedhlcr.analysis.tables import agent_columns, cluster_columns, coef_columns, entity_columns, long_entity_columns
 from fedhlcr.exceptions import ArgumentError
 
 
@@ -50,7 +49,7 @@ class TidyTables:
             with the average event there.
             odds_ratio or rate_ratio, with _lower and _upper : of classes and counts, per unit, as in the summary.
             step, step_ratio, step_ratio_lower, step_ratio_upper : of classes and counts, the ratio for a step of the
-            feature, as in the report and in `cluster_ratios`.
+            feature, as in the report and in `fedhlcr.plot.ratios`.
         """
         return self._table(coef_columns, level, library)
 

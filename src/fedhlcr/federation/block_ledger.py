@@ -18,6 +18,7 @@ from fedhlcr.model.schema import SumSchema
 from fedhlcr.model.sums import ClusterSums
 from fedhlcr.storage import codec
 from fedhlcr.storage.reader import RecordReader
+from fedhlcr.storage.records import under
 
 PREFIX = "blocks_"
 
@@ -128,7 +129,7 @@ class BlockLedger(Ledger):
             "scalars": np.array([list(total.scalars.values()) for total in totals]),
             **{f"sum_{b.name}": np.stack([total.blocks[b.name] for total in totals]) for b in self._schema.blocks},
         }
-        return record | {f"{PREFIX}{name}": value for name, value in own.items()}
+        return record | under(PREFIX, own)
 
     def restore(self, reader: RecordReader, n_agents: int) -> None:
         super().restore(reader, n_agents)

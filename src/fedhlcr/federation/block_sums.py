@@ -23,7 +23,7 @@ from fedhlcr.federation.messages import Broadcast, Contributions
 from fedhlcr.federation.sums import PAGE_SIZE
 from fedhlcr.model.arguments import EffectShift
 from fedhlcr.model.gram import GramLayout
-from fedhlcr.model.likelihood import AnyLikelihood, is_registered, likelihood_named
+from fedhlcr.model.likelihood import AnyLikelihood, read_likelihood
 from fedhlcr.model.sums import ClusterSums
 from fedhlcr.storage import codec
 from fedhlcr.storage.reader import checkpoint_reader
@@ -187,10 +187,8 @@ class HeldBlocks:
         groups = tuple(reader.array("curve_groups", "i8", (None,), within(1, SIZE_LIMIT)).tolist())
         n_features = reader.value("n_features", int, within(0, SIZE_LIMIT))
         layout = GramLayout(n_features, reader.value("fit_intercept", bool), groups)
-        name = reader.value("likelihood", str)
-        reader.require(is_registered(name), "likelihood")
         n_clusters = reader.value("n_clusters", int, within(1, SIZE_LIMIT))
-        held = cls(likelihood_named(name, layout), n_clusters, first_block, n_agents)
+        held = cls(read_likelihood(reader, layout), n_clusters, first_block, n_agents)
         held.ledger.restore(reader, n_agents)
         return held
 

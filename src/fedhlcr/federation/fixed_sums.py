@@ -12,8 +12,7 @@ server applies it to the total. What an agent has reported never changes.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from typing import ClassVar
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,8 +26,8 @@ from fedhlcr.model.likelihood import AnyLikelihood
 from fedhlcr.model.schema import SumSchema
 from fedhlcr.model.sums import ClusterSums
 from fedhlcr.privacy import fixed_point
-from fedhlcr.storage import codec
 from fedhlcr.storage.reader import RecordReader
+from fedhlcr.storage.records import Below, Sizes, stored
 
 Integers = NDArray[np.uint64]
 NO_ROWS = np.empty(0, dtype=np.int64)
@@ -49,14 +48,23 @@ class SumTerms(ReadOnly):
     centre : in the second part of the survey, the mean of each column; else empty
     """
 
-    epoch: int
-    is_secure: bool
-    rows: IndexArray = field(default_factory=lambda: NO_ROWS)
-    effects: FloatArray = field(default_factory=lambda: NO_SHIFT)
-    targets: FloatArray = field(default_factory=lambda: NO_SHIFT)
-    centre: FloatArray = field(default_factory=lambda: NO_CENTRE)
+    epoch: int = stored(int, possible=within(0, 2**62))
+    is_secure: bool = stored(bool)
+    rows: IndexArray = stored("i8", None, possible=Below("clusters"), default_factory=lambda: NO_ROWS)
+    effects: FloatArray = stored(
+        "f8", "shifted", "shifted coef", possible=finite, name="effects_reference", default_factory=lambda: NO_SHIFT
+    )
+    targets: FloatArray = stored(
+        "f8", "shifted", "shifted coef", possible=finite, name="targets_reference", default_factory=lambda: NO_SHIFT
+    )
+    centre: FloatArray = stored("f8", None, possible=finite, default_factory=lambda: NO_CENTRE)
 
-    FIELDS: ClassVar = frozenset(("epoch", "is_secure", "rows", "effects_reference", "targets_reference", "centre"))
+    def check_record(self, reader: RecordReader, sizes: Sizes) -> None:
+        """There are no clusters in the survey."""
+        reader.require((np.diff(self.rows) > 0).all(), "rows")
+        reader.require(self.effects.shape in ((0, 0), (sizes["clusters"], sizes["coef"])), "effects_reference")
+        centres = (0,) if sizes["clusters"] else (0, sizes["columns"])
+        reader.require(len(self.centre) in centres, "centre")
 
     def fixed(self, likelihood: AnyLikelihood, sums: AgentSums) -> AgentSums:
         """The sums in absolute coordinates, rounded to fixed point."""
@@ -64,36 +72,6 @@ class SumTerms(ReadOnly):
         if len(self.effects):
             blocks = likelihood.shifted(blocks, -EffectShift(self.effects, self.targets).of(sums.clusters))
         return replace(sums, blocks={name: fixed_point.rounded(block) for name, block in blocks.items()})
-
-    def to_record(self) -> codec.Record:
-        return {
-            "epoch": self.epoch,
-            "is_secure": self.is_secure,
-            "rows": self.rows,
-            "effects_reference": self.effects,
-            "targets_reference": self.targets,
-            "centre": self.centre,
-        }
-
-    @classmethod
-    def read(cls, reader: RecordReader, n_clusters: int, n_coef: int, width: int) -> SumTerms:
-        """Read the fields of `to_record` and check them; `n_clusters` is 0 in the survey."""
-        rows = reader.array("rows", "i8", (None,), within(0, n_clusters))
-        reader.require((np.diff(rows) > 0).all(), "rows")
-        shifts = [reader.array(f"{name}_reference", "f8", (None, None), finite) for name in ("effects", "targets")]
-        for name, shift in zip(("effects", "targets"), shifts, strict=True):
-            reader.require(shift.shape in ((0, 0), (n_clusters, n_coef)), f"{name}_reference")
-        reader.require(shifts[0].shape == shifts[1].shape, "targets_reference")
-        centre = reader.array("centre", "f8", (None,), finite)
-        reader.require(len(centre) in (0, width - 1) and (n_clusters == 0 or not len(centre)), "centre")
-        return cls(
-            reader.value("epoch", int, within(0, 2**62)),
-            reader.value("is_secure", bool),
-            rows,
-            shifts[0],
-            shifts[1],
-            centre,
-        )
 
 
 @dataclass(frozen=True)

@@ -40,6 +40,7 @@ from fedhlcr.privacy.disclosure import DisclosureRule
 from fedhlcr.samplers.state import EntityData
 from fedhlcr.storage import codec
 from fedhlcr.storage.reader import RecordReader
+from fedhlcr.storage.records import from_record, to_record, under
 
 
 class AgentGroup:
@@ -158,19 +159,19 @@ class AgentGroup:
         if shard.secrets is not None:
             record["secrets"] = shard.secrets
         if shard.kept is not None:
-            record |= {f"kept.{name}": value for name, value in shard.kept.to_record().items()}
+            record |= under("kept.", shard.kept.to_record())
         if shard.agent_state is not None:
-            record |= {f"private.{name}": value for name, value in shard.agent_state.to_record().items()}
+            record |= under("private.", shard.agent_state.to_record())
         if shard.run is not None and shard.layout is not None and shard.units is not None:
             record |= {
                 "run": shard.run,
                 "session": shard.session,
                 "newest_round": shard.newest_round,
                 "fit_intercept": shard.layout.fit_intercept,
-                **{f"unit_{name}": value for name, value in shard.units.to_record().items()},
+                **under("unit_", shard.units.to_record()),
             }
         if shard.events is not None:
-            record |= {f"events.{name}": value for name, value in shard.events.to_record().items()}
+            record |= under("events.", to_record(shard.events))
         return record
 
     @classmethod
@@ -198,8 +199,9 @@ class AgentGroup:
         )
         if not (kept := reader.part("kept.")).is_empty:
             shard.kept = KeptSums.read(kept, shard.n_features, len(shard))
+        sizes = {"entities": group.index.n_entities, "features": shard.n_features}
         if not (events := reader.part("events.")).is_empty:
-            shard.events = EventStore.read(events, group.index.n_entities, shard.n_features)
+            shard.events = from_record(EventStore, events, sizes)
         # matrices with curves cannot be converted, only built from the events again
         reader.require(shard.events is not None or not layout.curve_groups, "events.start")
         if units is not None:

@@ -12,9 +12,10 @@ from fedhlcr._support.checks import SIZE_LIMIT
 from fedhlcr.federation.fixed_sums import Integers, VectorLayout
 from fedhlcr.federation.sums import AgentSums
 from fedhlcr.model.gram import GramLayout
-from fedhlcr.model.likelihood import AnyLikelihood, is_registered, likelihood_named
+from fedhlcr.model.likelihood import AnyLikelihood, read_likelihood
 from fedhlcr.storage import codec
 from fedhlcr.storage.reader import RecordReader
+from fedhlcr.storage.records import under
 
 VERSIONS = ("accepted", "pending")
 # The epoch of an agent that was never asked.
@@ -57,22 +58,19 @@ class KeptSums:
         return layout.by_agent(self.pending.take(agents)) - layout.by_agent(self.accepted.take(agents))
 
     def to_record(self) -> codec.Record:
-        versions = {version: getattr(self, version).to_record() for version in VERSIONS}
-        sums = {f"{version}.{name}": value for version, record in versions.items() for name, value in record.items()}
-        likelihood = self.likelihood
         return {
-            "likelihood": likelihood.name,
-            "fit_intercept": likelihood.layout.fit_intercept,
+            "likelihood": self.likelihood.name,
+            "fit_intercept": self.likelihood.layout.fit_intercept,
             "epochs": self.epochs,
-            **sums,
+            **under("accepted.", self.accepted.to_record()),
+            **under("pending.", self.pending.to_record()),
         }
 
     @classmethod
     def read(cls, reader: RecordReader, n_features: int, n_agents: int) -> KeptSums:
         """Read the fields of `to_record`, and check every value."""
-        name = reader.value("likelihood", str)
-        reader.require(is_registered(name), "likelihood")
-        kept = cls(likelihood_named(name, GramLayout(n_features, reader.value("fit_intercept", bool))), n_agents)
+        layout = GramLayout(n_features, reader.value("fit_intercept", bool))
+        kept = cls(read_likelihood(reader, layout), n_agents)
         schema = kept.likelihood.sum_schema
         for version in VERSIONS:
             sums = AgentSums.read(reader.part(f"{version}."), schema, SIZE_LIMIT)

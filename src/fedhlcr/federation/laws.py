@@ -16,19 +16,20 @@ its half of `labelling` name the Gaussian's quantities. Everything else here kno
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
 from fedhlcr._support.arrays import FloatArray
-from fedhlcr._support.checks import not_negative, positive, square_positive
+from fedhlcr._support.checks import finite, not_negative, positive, square_positive
 from fedhlcr.federation.read_only import ReadOnly
 from fedhlcr.model.gram import GramLayout
 from fedhlcr.model.likelihood import GAUSSIAN, AnyLikelihood, is_registered, likelihood_named
 from fedhlcr.model.schema import Globals
 from fedhlcr.storage import codec
 from fedhlcr.storage.reader import RecordReader
+from fedhlcr.storage.records import Sizes, field_names, from_record, stored, to_record
 
 # How the delta rule's law is called in a message. A likelihood other than the Gaussian appends its name.
 GIBBS = "gibbs"
@@ -48,28 +49,16 @@ class BlendLaw(ReadOnly):
 
     KIND: ClassVar[str] = "blend"
 
-    precision: FloatArray
-    linear: FloatArray
-    entity_counts: FloatArray
-    noise_scale: float
-    global_concentration: float
-    agent_concentration: float
+    precision: FloatArray = stored("f8", "clusters", "packed", possible=finite)
+    linear: FloatArray = stored("f8", "clusters", "coef", possible=finite)
+    entity_counts: FloatArray = stored("f8", "clusters", possible=not_negative)
+    noise_scale: float = stored(float, possible=square_positive)
+    global_concentration: float = stored(float, possible=positive)
+    agent_concentration: float = stored(float, possible=positive)
 
-    @classmethod
-    def read(cls, reader: RecordReader, layout: GramLayout) -> BlendLaw:
-        """Read the law from the fields of a broadcast, and check every value."""
-        n_coef = layout.n_coef
-        precision = reader.array("precision", "f8", (None, n_coef * (n_coef + 1) // 2), np.isfinite)
-        diagonal = precision[:, np.cumsum(np.arange(1, n_coef + 1)) - 1]
+    def check_record(self, reader: RecordReader, sizes: Sizes) -> None:
+        diagonal = self.precision[:, np.cumsum(np.arange(1, sizes["coef"] + 1)) - 1]
         reader.require((diagonal > 0).all(), "precision")
-        return cls(
-            precision,
-            reader.array("linear", "f8", (len(precision), n_coef), np.isfinite),
-            reader.array("entity_counts", "f8", (len(precision),), not_negative),
-            reader.value("noise_scale", float, square_positive),
-            reader.value("global_concentration", float, positive),
-            reader.value("agent_concentration", float, positive),
-        )
 
     @property
     def n_clusters(self) -> int:
@@ -82,12 +71,12 @@ Law = Globals | BlendLaw
 def law_to_record(law: Law, likelihood: AnyLikelihood) -> codec.Record:
     """The law as fields of a broadcast."""
     if isinstance(law, BlendLaw):
-        return {"law": BlendLaw.KIND, **vars(law)}
+        return {"law": BlendLaw.KIND, **to_record(law)}
     name = GIBBS if likelihood.name == GAUSSIAN else f"{GIBBS}:{likelihood.name}"
     return {"law": name, **law.to_record(law.broadcast_quantities())}
 
 
-def read_likelihood(reader: RecordReader, law_name: str, layout: GramLayout) -> AnyLikelihood:
+def likelihood_of_law(reader: RecordReader, law_name: str, layout: GramLayout) -> AnyLikelihood:
     """The likelihood that a law's name refers to: the Gaussian in the survey and under the blend rule."""
     kind, _, name = law_name.partition(":")
     reader.require(kind in ("", GIBBS, BlendLaw.KIND) and (not name or (kind == GIBBS and is_registered(name))), "law")
@@ -97,7 +86,8 @@ def read_likelihood(reader: RecordReader, law_name: str, layout: GramLayout) -> 
 def read_law(reader: RecordReader, law_name: str, likelihood: AnyLikelihood) -> Law:
     """Read the law from the fields of a broadcast, and check every value."""
     if law_name == BlendLaw.KIND:
-        return BlendLaw.read(reader, likelihood.layout)
+        n_coef = likelihood.layout.n_coef
+        return from_record(BlendLaw, reader, {"coef": n_coef, "packed": n_coef * (n_coef + 1) // 2})
     globals_type = likelihood.globals_type
     law: Globals = globals_type.read(reader, likelihood.layout.n_coef, globals_type.broadcast_quantities())
     return law
@@ -106,5 +96,5 @@ def read_law(reader: RecordReader, law_name: str, likelihood: AnyLikelihood) -> 
 def law_fields(law_name: str, likelihood: AnyLikelihood) -> set[str]:
     """Names of the fields that a law has in a broadcast."""
     if law_name == BlendLaw.KIND:
-        return {"law", *(f.name for f in fields(BlendLaw))}
+        return {"law", *field_names(BlendLaw)}
     return {"law", *(q.name for q in likelihood.globals_type.broadcast_quantities())}

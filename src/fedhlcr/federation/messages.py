@@ -37,7 +37,7 @@ from fedhlcr._support.arrays import CountArray, FloatArray, IndexArray
 from fedhlcr._support.checks import SIZE_LIMIT, not_negative, within
 from fedhlcr.exceptions import CodecError
 from fedhlcr.federation.fixed_sums import SumTerms
-from fedhlcr.federation.laws import Law, law_fields, law_to_record, read_law, read_likelihood
+from fedhlcr.federation.laws import Law, law_fields, law_to_record, likelihood_of_law, read_law
 from fedhlcr.federation.read_only import ReadOnly
 from fedhlcr.federation.sums import AgentSums
 from fedhlcr.model.curves import N_QUANTILES
@@ -46,6 +46,7 @@ from fedhlcr.model.likelihood import AnyLikelihood
 from fedhlcr.model.schema import SumSchema
 from fedhlcr.storage import codec
 from fedhlcr.storage.reader import RecordReader
+from fedhlcr.storage.records import field_names, from_record, to_record
 
 VERSION = 1
 # Stands for the last accepted round of an agent whose contributions were never accepted.
@@ -138,7 +139,7 @@ class Broadcast(ReadOnly):
         elif self.curve_columns:
             record["curve_columns"] = np.array(self.curve_columns, dtype=np.int64)
         if self.terms is not None:
-            record |= self.terms.to_record()
+            record |= to_record(self.terms)
         return record
 
     @classmethod
@@ -157,12 +158,12 @@ class Broadcast(ReadOnly):
             # an agent could not convert its matrices back from infinite units
             reader.require(np.isfinite(units.scale).all(), "scale")
             layout = found
-        likelihood = read_likelihood(reader, law_name, layout)
+        likelihood = likelihood_of_law(reader, law_name, layout)
         if units is None:
             own_fields = {"curve_columns"} & set(record)
         else:
             own_fields = {"cluster_of", *units.to_record()} | law_fields(law_name, likelihood)
-        own_fields |= SumTerms.FIELDS if "epoch" in record else set()
+        own_fields |= field_names(SumTerms) if "epoch" in record else set()
         if set(record) != COMMON_FIELDS | own_fields:
             raise CodecError("the broadcast lacks a field or has an unknown one.")
         common = cls(
@@ -183,7 +184,8 @@ class Broadcast(ReadOnly):
 
 
 def _read_terms(reader: RecordReader, n_clusters: int, layout: GramLayout) -> SumTerms | None:
-    return SumTerms.read(reader, n_clusters, layout.n_coef, layout.width) if "epoch" in reader else None
+    sizes = {"clusters": n_clusters, "coef": layout.n_coef, "columns": layout.width - 1}
+    return from_record(SumTerms, reader, sizes) if "epoch" in reader else None
 
 
 def _read_columns(reader: RecordReader, layout: GramLayout) -> tuple[int, ...]:

@@ -56,6 +56,7 @@ from fedhlcr.samplers.state import GlobalDraw, ServerState
 from fedhlcr.settings import LEARNABLE
 from fedhlcr.storage import codec
 from fedhlcr.storage.reader import checkpoint_reader
+from fedhlcr.storage.records import from_record, to_record
 
 logger = logging.getLogger(__name__)
 
@@ -459,7 +460,7 @@ class Server:
         """The state from which `from_bytes` continues as if there had been no interruption. Only between rounds."""
         if self._open is not None:
             raise FederationError("a round is open; close it first.")
-        parts: dict[str, codec.Record] = {"registry": self.registry.to_record(), "history": self.history.to_record()}
+        parts: dict[str, codec.Record] = {"registry": to_record(self.registry), "history": self.history.to_record()}
         if self.units is not None and self.rule is not None:
             parts |= {"units": self.units.to_record(), "rule": self.rule.to_record()}
         parts |= {"draws": self._keeper.to_record(), "survey": self._surveys.by_agent.to_record()}
@@ -488,7 +489,7 @@ class Server:
             raise ArgumentError(
                 "the checkpoint was made with other settings; resume with the ones it was started with."
             )
-        server.registry = Registry.read(reader.part("registry."))
+        server.registry = from_record(Registry, reader.part("registry."))
         n_agents = len(server.registry)
         server.history = History.read(reader.part("history."), server.likelihood.globals_type, n_agents)
         if not reader.part("units.").is_empty:
@@ -499,6 +500,7 @@ class Server:
         server._surveys.by_agent.restore(reader.part("survey."), n_agents)
         server._surveys.summed.restore(reader.part("sum_survey."))
         server.round = reader.value("round", int, within(NEVER, MOST_ROUNDS))
+        reader.require(server.round == (NEVER if server.rule is None else server.rule.round), "round")
         server._surveys.n_done, server._end = (reader.value(name, int, not_negative) for name in ("n_surveys", "end"))
         server.stop_reason = reader.value("stop_reason", str) or None
         server._settled_log_joints = reader.array("settled_log_joints", "f8", (None,), np.isfinite).tolist()

@@ -38,7 +38,7 @@ from fedhlcr.model.gram import (
     agent_means,
     entity_grams,
 )
-from fedhlcr.model.likelihood import AnyLikelihood, is_registered, likelihood_named
+from fedhlcr.model.likelihood import AnyLikelihood, read_likelihood
 from fedhlcr.model.schema import GRAMS, Globals, gram_sums
 from fedhlcr.storage.reader import RecordReader
 
@@ -113,9 +113,7 @@ class AgentShard(AgentMatrices):
         """Set the agent state from a record of the same agents, if it has one; the layout must be known."""
         if reader.is_empty or self.layout is None:
             return
-        name = reader.value("likelihood", str)
-        reader.require(is_registered(name), "likelihood")
-        likelihood = likelihood_named(name, self.layout)
+        likelihood = read_likelihood(reader, self.layout)
         reader.require(self.events is not None or not likelihood.needs_events, "likelihood")
         self.agent_state = self.start_agent_state(likelihood)
         self.agent_state.restore(reader)

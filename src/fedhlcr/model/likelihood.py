@@ -87,6 +87,7 @@ from fedhlcr.model.priors import ModelSpec
 from fedhlcr.model.regression import LOG_2PI, CoefPosterior, CoefPrior, LinearGlobals, log_normal
 from fedhlcr.model.schema import GRAMS, Block, Stage, State, StateField, SummedScalar, SumSchema, gram_sums
 from fedhlcr.model.sums import ClusterSums
+from fedhlcr.storage.reader import RecordReader
 
 G = TypeVar("G", bound=LinearGlobals)
 
@@ -465,6 +466,13 @@ def register(likelihood: L) -> L:
 
 def is_registered(name: str) -> bool:
     return name in _REGISTERED
+
+
+def read_likelihood(reader: RecordReader, layout: GramLayout) -> AnyLikelihood:
+    """Return the likelihood that a record names, for this layout."""
+    name = reader.value("likelihood", str)
+    reader.require(name in _REGISTERED, "likelihood")
+    return _REGISTERED[name](layout)
 
 
 def likelihood_named(name: str, layout: GramLayout) -> AnyLikelihood:

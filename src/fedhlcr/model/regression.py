@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedhlcr._support.arrays import FloatArray
-from fedhlcr._support.checks import finite, positive
+from fedhlcr._support.checks import square_finite, square_positive
 from fedhlcr.model.gram import NormalEquations
 from fedhlcr.model.schema import COEF, Globals, quantity
 
@@ -36,8 +36,8 @@ class CoefPrior(NamedTuple):
 class LinearGlobals(Globals):
     """The globals of every model, and the prior of the coefficients: mean μ and scale δ."""
 
-    coef_mean: FloatArray = quantity(COEF, possible=finite)
-    coef_scale: FloatArray = quantity(COEF, possible=positive)
+    coef_mean: FloatArray = quantity(COEF, possible=square_finite)
+    coef_scale: FloatArray = quantity(COEF, possible=square_positive)
 
     @property
     def coef_prior(self) -> CoefPrior:

@@ -12,17 +12,24 @@ try:
 except ModuleNotFoundError as missing:
     raise _missing_extra("fedhlcr.plot needs matplotlib", "plot") from missing
 
-from fedhlcr.plot.agents import agent_map, label_certainty
-from fedhlcr.plot.clusters import cluster_weights, coefficients
-from fedhlcr.plot.convergence import traces
-from fedhlcr.plot.curves import curves
-from fedhlcr.plot.effects import effects
-from fedhlcr.plot.entities import entity
-from fedhlcr.plot.events import calibration, predicted_against_observed
-from fedhlcr.plot.predictive import posterior_predictive
-from fedhlcr.plot.ratios import ratios
-from fedhlcr.plot.reliability import reliability
-from fedhlcr.plot.selection import cluster_counts
+from fedhlcr.plot._of_events import (
+    calibration,
+    effects,
+    entity,
+    posterior_predictive,
+    predicted_against_observed,
+    reliability,
+)
+from fedhlcr.plot._of_models import (
+    agent_map,
+    cluster_counts,
+    cluster_weights,
+    coefficients,
+    curves,
+    label_certainty,
+    ratios,
+    traces,
+)
 
 __all__ = [
     "agent_map",
@@ -40,3 +47,7 @@ __all__ = [
     "reliability",
     "traces",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

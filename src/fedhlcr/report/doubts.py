@@ -8,20 +8,18 @@ from typing import NamedTuple
 import numpy as np
 
 from fedhlcr._support.wording import CLUSTER, ROUND, Noun, listed, number, percent
-from fedhlcr.analysis.class_scores import BIN_LEVEL, ClassScores
-from fedhlcr.analysis.count_scores import CountScores
-from fedhlcr.analysis.simpler import ONE_RIDGE
-from fedhlcr.analysis.summary import NEAR_THE_LIMIT, few_events
+from fedhlcr.analysis.evaluation import LEVEL, Evaluation, coverage_gap
+from fedhlcr.analysis.facts import SURE
+from fedhlcr.analysis.rounds import FederatedRun
+from fedhlcr.analysis.scores import BIN_LEVEL, SHOWN, calibration_bins
+from fedhlcr.analysis.words import few_events
 from fedhlcr.estimators.base import HierarchicalPredictor
 from fedhlcr.exceptions import name_in_python
 from fedhlcr.federation.convergence import ended_at_limit, ended_stable
 from fedhlcr.federation.run import INTERRUPTED
 from fedhlcr.posterior import alignment
 from fedhlcr.posterior.diagnostics import R_HAT_LIMIT, disagreement
-from fedhlcr.report.findings import SURE, Findings
-from fedhlcr.report.link_scores import LinkScores
-from fedhlcr.report.rounds import Rounds
-from fedhlcr.report.scores import LEVEL, HeldOutScores, coverage_gap
+from fedhlcr.report.findings import Findings
 from fedhlcr.report.verdict import rival_name
 
 ANSWER = Noun("answer", "answers")
@@ -60,36 +58,36 @@ FITTED_EVENTS = Doubt(
 
 
 def find_doubts(
-    model: HierarchicalPredictor, findings: Findings, rounds: Rounds | None, scores: HeldOutScores | LinkScores | None
+    model: HierarchicalPredictor,
+    findings: Findings,
+    run: FederatedRun | None,
+    scores: Evaluation | None,
 ) -> tuple[Doubt, ...]:
     """All doubts, the serious ones first."""
-    linked = scores if isinstance(scores, LinkScores) else None
-    real = scores if isinstance(scores, HeldOutScores) else None
     found = [
-        *_interruption(model, rounds),
-        *_agreement(model, findings, rounds),
-        *_few_events(model),
-        *_cluster_limit(model),
-        *_held_out(findings, real),
-        *_held_out_responses(findings, linked),
-        *_simpler(model, findings, real),
+        *_interruption(model, run),
+        *_agreement(model, findings, run),
+        *_few_events(findings),
+        *_cluster_limit(model, findings),
+        *_held_out(findings, scores),
+        *_simpler(model, findings, scores),
         *_labels(findings),
         *_small_clusters(findings),
         *_alike(model, findings),
         *([] if findings.link is not None else [*_scatter(findings), *_noise(findings)]),
-        *_federation(rounds),
+        *_federation(run),
     ]
     return tuple(sorted(found, key=lambda doubt: not doubt.serious))
 
 
-def _interruption(model: HierarchicalPredictor, rounds: Rounds | None) -> Iterator[Doubt]:
-    if rounds is not None:
-        if rounds.stop_reason == INTERRUPTED:
+def _interruption(model: HierarchicalPredictor, run: FederatedRun | None) -> Iterator[Doubt]:
+    if run is not None:
+        if run.stop_reason == INTERRUPTED:
             text = "The model uses the draws kept so far. Fit it again, or resume from its checkpoint."
-            yield Doubt(f"The run was interrupted after {ROUND.count(rounds.n_rounds)}", text, serious=True)
-        elif ended_at_limit(rounds.stop_reason):
+            yield Doubt(f"The run was interrupted after {ROUND.count(run.n_rounds)}", text, serious=True)
+        elif ended_at_limit(run.stop_reason):
             text = "Its log joint was not stable yet. Allow more rounds with `rounds`, or leave that parameter out."
-            yield Doubt(f"The run ended at its limit of {ROUND.count(rounds.n_rounds)}", text)
+            yield Doubt(f"The run ended at its limit of {ROUND.count(run.n_rounds)}", text)
         return
     # the model of a federation on Flower does not record how the run went
     trace = getattr(model, "trace_", None)
@@ -102,11 +100,11 @@ def _interruption(model: HierarchicalPredictor, rounds: Rounds | None) -> Iterat
         yield Doubt(f"The fit was interrupted after {done:,} of {planned:,} sweeps", text, serious=True)
 
 
-def _agreement(model: HierarchicalPredictor, findings: Findings, rounds: Rounds | None) -> Iterator[Doubt]:
+def _agreement(model: HierarchicalPredictor, findings: Findings, run: FederatedRun | None) -> Iterator[Doubt]:
     figures = disagreement(model.diagnostics_)
     if findings.n_chains > 1:
         if figures:
-            longer = f"Run longer chains (`n_sweeps={2 * model.n_sweeps}`), or fix `n_clusters`." if not rounds else ""
+            longer = f"Run longer chains (`n_sweeps={2 * model.n_sweeps}`), or fix `n_clusters`." if not run else ""
             text = (
                 f"R-hat is 1 if chains agree. It is above {R_HAT_LIMIT} for: {figures}. The chains found different "
                 f"clusters. The clusters shown are a compromise; predictions average over all chains. {longer}"
@@ -116,7 +114,7 @@ def _agreement(model: HierarchicalPredictor, findings: Findings, rounds: Rounds 
     if figures:
         headline = "The fit had not settled, so its figures may still change"
         longer = "Let it run longer."
-        if rounds is not None and ended_stable(rounds.stop_reason):
+        if run is not None and ended_stable(run.stop_reason):
             # the run ended because the log joint was stable; other quantities may not have been
             headline = "Not everything had settled when the run ended"
             longer = "A run ends when its log joint is stable. Let it run longer with a larger `patience`."
@@ -129,33 +127,51 @@ def _agreement(model: HierarchicalPredictor, findings: Findings, rounds: Rounds 
     yield Doubt("Only one chain was run, so it is unknown if another one would find the same clusters", text)
 
 
-def _few_events(model: HierarchicalPredictor) -> Iterator[Doubt]:
-    if scarce := few_events(model):
+def _few_events(findings: Findings) -> Iterator[Doubt]:
+    if scarce := few_events(findings):
         text = "Intervals are too narrow. Fit more events, or fewer features."
         yield Doubt(f"Only {scarce} were fitted", text, serious=True)
 
 
-def _cluster_limit(model: HierarchicalPredictor) -> Iterator[Doubt]:
-    if model.n_clusters == "auto" and model.n_clusters_ > NEAR_THE_LIMIT * model.max_clusters:
+def _cluster_limit(model: HierarchicalPredictor, findings: Findings) -> Iterator[Doubt]:
+    if findings.is_near_limit:
         text = f"There may be more. Try `max_clusters={2 * model.max_clusters}`."
         headline = f"The number of clusters, {model.n_clusters_}, is close to the limit of {model.max_clusters}"
         yield Doubt(headline, text, serious=True)
 
 
-def _held_out(findings: Findings, scores: HeldOutScores | None) -> Iterator[Doubt]:
+def _held_out(findings: Findings, scores: Evaluation | None) -> Iterator[Doubt]:
     if scores is None:
         return
     if scores.was_fitted:
         yield FITTED_EVENTS
-    yield from _coverage(scores.coverage, scores.n_events)
+    yield from _bins(scores) if scores.family.has_classes else _coverage(scores.model["coverage"], scores.n_events)
     # on fitted events the most flexible method always has the smallest error
-    found = () if scores.errors is None or scores.was_fitted else scores.errors.differences
-    better = [difference.rival for difference in found if difference.verdict == "worse"]
+    if scores.was_fitted:
+        return
+    compared = scores.errors or scores.densities
+    better = [] if compared is None else [d.rival for d in compared.differences if d.verdict == "worse"]
     if better:
-        entity = findings.names.entity.one
-        names = listed([name if name == ONE_RIDGE else f"a {name}" for name in better]).replace("entity", entity)
+        names = listed([rival_name(name, findings.names) for name in better])
         headline = f"On held-out events {names} {'predicts' if len(better) == 1 else 'predict'} better than HLCR"
         yield Doubt(headline, _use_of_clusters(findings), is_told=True)
+    worst = SHOWN[scores.family.name].worst_first
+    if scores.constant is not None and scores.constant[worst] < scores.model[worst]:
+        text = "Do not use its predictions for such events. Check that they come from where the fitted ones do."
+        yield Doubt("On held-out events the same prediction for all is better", text, serious=True)
+
+
+def _bins(scores: Evaluation) -> Iterator[Doubt]:
+    """Probabilities that are not what was observed."""
+    bins = calibration_bins(scores.observed, scores.predicted)
+    off = [part for part in bins if not part.lower <= part.predicted <= part.upper]
+    # of ten intervals of 90 %, one misses by chance; two or three may
+    if len(off) > MISSED_BINS:
+        text = (
+            f"In {len(off)} of {len(bins)} groups of events with similar predictions, the predicted probability is "
+            f"outside the {percent(BIN_LEVEL)} interval of the observed share. See the diagram."
+        )
+        yield Doubt("Some probabilities are not what was observed", text, serious=True)
 
 
 def _coverage(coverage: float, n_events: int) -> Iterator[Doubt]:
@@ -168,43 +184,11 @@ def _coverage(coverage: float, n_events: int) -> Iterator[Doubt]:
         yield Doubt(f"Intervals are too {'narrow' if narrow else 'wide'}", text, serious=narrow)
 
 
-def _held_out_responses(findings: Findings, scores: LinkScores | None) -> Iterator[Doubt]:
-    """Doubts about probabilities and counts."""
-    if scores is None:
-        return
-    if scores.was_fitted:
-        yield FITTED_EVENTS
-    elif scores.comparison is not None:
-        found = [d.rival for d in scores.comparison.differences if d.verdict == "worse"]
-        if found:
-            better = listed([rival_name(name, findings.names) for name in found])
-            headline = f"On held-out events {better} {'predicts' if len(found) == 1 else 'predict'} better than HLCR"
-            yield Doubt(headline, _use_of_clusters(findings), is_told=True)
-    own = scores.model
-    constant = scores.constant
-    if isinstance(own, CountScores):
-        yield from _coverage(own.coverage, own.n_events)
-        worse = isinstance(constant, CountScores) and constant.deviance < own.deviance
-    else:
-        off = [part for part in scores.bins if not part.lower <= part.predicted <= part.upper]
-        # of ten intervals of 90 %, one misses by chance; two or three may
-        if len(off) > MISSED_BINS:
-            text = (
-                f"In {len(off)} of {len(scores.bins)} groups of events with similar predictions, the predicted "
-                f"probability is outside the {percent(BIN_LEVEL)} interval of the observed share. See the diagram."
-            )
-            yield Doubt("Some probabilities are not what was observed", text, serious=True)
-        worse = isinstance(constant, ClassScores) and constant.log_loss < own.log_loss
-    if worse and not scores.was_fitted:
-        text = "Do not use its predictions for such events. Check that they come from where the fitted ones do."
-        yield Doubt("On held-out events the same prediction for all is better", text, serious=True)
-
-
-def _simpler(model: HierarchicalPredictor, findings: Findings, scores: HeldOutScores | None) -> Iterator[Doubt]:
+def _simpler(model: HierarchicalPredictor, findings: Findings, scores: Evaluation | None) -> Iterator[Doubt]:
     comparison = model.comparison_
     if comparison is None or comparison.verdict != "worse":
         return
-    seen = f"{comparison.sentence} Each fitted event was predicted from all others."
+    seen = comparison.told
     # held-out events decide, by the same criterion: the log density
     held_out = None if scores is None or scores.was_fitted else scores.densities
     if held_out is not None and held_out.verdict != "worse":
@@ -314,19 +298,19 @@ def _noise(findings: Findings) -> Iterator[Doubt]:
         yield Doubt("Most of the variance is noise", text)
 
 
-def _federation(rounds: Rounds | None) -> Iterator[Doubt]:
-    if rounds is None:
+def _federation(run: FederatedRun | None) -> Iterator[Doubt]:
+    if run is None:
         return
-    if n_refused := rounds.refused.sum():
+    if n_refused := run.n_refused:
         text = (
             "They came too late or did not pass the server’s checks. The log of a server gives the reasons; in a "
             "simulation with a failure rate, they are its failures."
         )
         yield Doubt(f"{ANSWER.count(n_refused)} {'was' if n_refused == 1 else 'were'} refused", text)
-    none = int((rounds.accepted == 0).sum())
+    none = int((run.rounds["n_accepted"] == 0).sum())
     if none:
         text = f"Nothing was learned in {'it' if none == 1 else 'them'}."
-        yield Doubt(f"In {none:,} of {ROUND.count(len(rounds.accepted))} nobody answered", text)
-    if rounds.answered < 0.5:
-        text = f"{percent(rounds.answered)} of the requests were answered in time. The run needed more rounds for it."
+        yield Doubt(f"In {none:,} of {ROUND.count(len(run.rounds))} nobody answered", text)
+    if run.answered < 0.5:
+        text = f"{percent(run.answered)} of the requests were answered in time. The run needed more rounds for it."
         yield Doubt("Most requests were not answered in time", text)

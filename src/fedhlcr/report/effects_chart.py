@@ -12,10 +12,10 @@ from fedhlcr.analysis.axes import feature_axes
 from fedhlcr.analysis.axis_lines import TargetAxis, axis_strengths, target_axis
 from fedhlcr.analysis.contrasts import Contrast, ContrastEffects, contrast_effects, contrasts_of
 from fedhlcr.analysis.effects import entity_shares
+from fedhlcr.analysis.facts import LabelCertainty
 from fedhlcr.analysis.ticks import nice_ticks, tick_text
 from fedhlcr.estimators.base import HierarchicalPredictor
 from fedhlcr.report import frames
-from fedhlcr.report.certainty import Certainty
 from fedhlcr.report.frames import Tick
 
 # Charts shown, and clusters in each of them.
@@ -56,7 +56,7 @@ class EffectSection:
     n_hidden: int  # clusters without a row
 
 
-def draw_effects(model: HierarchicalPredictor, certainty: Certainty) -> EffectSection | None:
+def draw_effects(model: HierarchicalPredictor, certainty: LabelCertainty) -> EffectSection | None:
     """The charts of the strongest features; None without features that vary."""
     axes = feature_axes(model)
     strength = np.sqrt(entity_shares(model) @ axis_strengths(model, axes) ** 2)
@@ -87,7 +87,7 @@ def _unit_name(target: TargetAxis) -> str:
     return f"units of {target.name}"
 
 
-def _chart(contrast: Contrast, effects: ContrastEffects, certainty: Certainty) -> EffectChart:
+def _chart(contrast: Contrast, effects: ContrastEffects, certainty: LabelCertainty) -> EffectChart:
     mean, lower, upper = (part[:MOST_ROWS] for part in effects)
     # a wild interval of a cluster with few entities must not squeeze all others
     certain = np.array([k not in certainty.blurred for k in range(len(mean))])

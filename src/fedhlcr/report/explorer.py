@@ -16,12 +16,13 @@ from fedhlcr._support.arrays import FloatArray, IndexArray
 from fedhlcr._support.wording import Noun, number
 from fedhlcr.analysis.axis_lines import target_axis
 from fedhlcr.analysis.effects import INTERVAL_LEVEL
+from fedhlcr.analysis.facts import AgentFacts
 from fedhlcr.data.hierarchy import UNKNOWN
 from fedhlcr.estimators.base import HierarchicalPredictor
 from fedhlcr.report.charts import color_class
 from fedhlcr.report.entity_lines import DrawnAxis, drawn_axes, entity_lines, pack_events
 from fedhlcr.report.events import DrawnEvents
-from fedhlcr.report.findings import Agents, Entities, Findings
+from fedhlcr.report.findings import Findings, ListedEntities
 from fedhlcr.report.packing import CHARACTERS_PER_BYTE, pack, pack_shares, to_block
 from fedhlcr.report.room import MAX_SHARES, most_shares, room_for_details, size_of_agents, size_of_entities
 
@@ -102,7 +103,7 @@ def _forms(noun: Noun) -> list[str]:
     return [noun.one, noun.many]
 
 
-def _first(entities: Entities, detail: Detail) -> int:
+def _first(entities: ListedEntities, detail: Detail) -> int:
     """The entity shown first: one with details and the most events; of several, the least certain.
 
     Those whose label is not their most probable cluster come last.
@@ -112,7 +113,9 @@ def _first(entities: Entities, detail: Detail) -> int:
     return int(rows[np.lexsort((entities.certainty[rows], is_odd, -entities.n_events[rows]))[0]])
 
 
-def _choose_detail(entities: Entities, axes: list[DrawnAxis], events: DrawnEvents | None, budget: float) -> Detail:
+def _choose_detail(
+    entities: ListedEntities, axes: list[DrawnAxis], events: DrawnEvents | None, budget: float
+) -> Detail:
     """As much detail as fits. If not all entities fit, some of each kind are chosen: see `_chosen_rows`."""
     n_drawn = np.zeros(len(entities), dtype=np.int64)
     if events is not None:
@@ -127,7 +130,7 @@ def _choose_detail(entities: Entities, axes: list[DrawnAxis], events: DrawnEvent
     return Detail(_chosen_rows(entities, max(1, int(budget / sizes.mean()))), shown, most)
 
 
-def _chosen_rows(entities: Entities, n: int) -> IndexArray:
+def _chosen_rows(entities: ListedEntities, n: int) -> IndexArray:
     """Rows of some entities: a third have the most events, a third are the least certain, the others evenly spaced."""
     chosen = np.zeros(len(entities), dtype=bool)
     for order in (np.argsort(-entities.n_events, kind="stable"), np.argsort(entities.certainty, kind="stable")):
@@ -140,7 +143,7 @@ def _chosen_rows(entities: Entities, n: int) -> IndexArray:
 
 
 def _details(
-    model: HierarchicalPredictor, entities: Entities, detail: Detail, events: DrawnEvents | None
+    model: HierarchicalPredictor, entities: ListedEntities, detail: Detail, events: DrawnEvents | None
 ) -> dict[str, Any]:
     """Lines, events and neighbours of the entities with details."""
     rows = detail.rows
@@ -186,7 +189,7 @@ def nearest(points: FloatArray, n: int) -> IndexArray:
     return np.asarray(found[~own].reshape(len(points), n), dtype=np.int64)
 
 
-def _agents(agents: Agents, judged: DrawnEvents | None) -> dict[str, Any]:
+def _agents(agents: AgentFacts, judged: DrawnEvents | None) -> dict[str, Any]:
     """Shares of the clusters, similar agents, and errors."""
     found: dict[str, Any] = {
         "shares": pack_shares(agents.weights, MAX_SHARES),

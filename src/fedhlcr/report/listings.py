@@ -12,13 +12,14 @@ from markupsafe import Markup
 
 from fedhlcr._support.arrays import FloatArray
 from fedhlcr._support.wording import number, percent
+from fedhlcr.analysis.evaluation import MODEL, Evaluation
+from fedhlcr.analysis.facts import SURE, AgentFacts, ClusterFacts, UserNames
 from fedhlcr.analysis.links import Link
+from fedhlcr.analysis.simpler import RIDGE_PER_ENTITY
 from fedhlcr.report.charts import mix_bar, tag
-from fedhlcr.report.findings import SURE, Agents, Cluster, Entities, Findings
-from fedhlcr.report.names import Names
+from fedhlcr.report.findings import Findings, ListedEntities
 from fedhlcr.report.packing import to_block
 from fedhlcr.report.room import MANY_ENTITIES
-from fedhlcr.report.scores import AgentErrors, HeldOutScores
 
 # Rows shown at a time.
 PAGE_ROWS = 25
@@ -170,7 +171,7 @@ def cluster_listing(findings: Findings) -> Listing:
     )
     effects = np.array([c.effects for c in clusters])
     scale = effect_scale(clusters)
-    shown = strongest_features(clusters, MAX_FEATURES)
+    shown = findings.strongest_features(MAX_FEATURES)
     columns += [
         Column(
             names.features[f],
@@ -200,13 +201,7 @@ def _change_hint(findings: Findings, feature: int) -> str:
     return f"change of {findings.names.target} per unit"
 
 
-def strongest_features(clusters: Sequence[Cluster], most: int) -> list[int]:
-    """Positions of the features with the strongest effects over all clusters, in the order of the table."""
-    strength = sum(cluster.effects**2 for cluster in clusters)
-    return sorted(np.argsort(-np.asarray(strength), kind="stable")[:most].tolist())
-
-
-def agent_listing(agents: Agents, names: Names, scores: HeldOutScores | None) -> Listing:
+def agent_listing(agents: AgentFacts, names: UserNames, scores: Evaluation | None) -> Listing:
     columns = [
         Column(names.agent.one, "text", list(range(len(agents))), words=agents.ids, link="agent"),
         Column(names.entity.many, "count", agents.n_entities.tolist()),
@@ -227,28 +222,32 @@ def agent_listing(agents: Agents, names: Names, scores: HeldOutScores | None) ->
             Column("mix", "mix", mixes(agents.weights)),
         ]
         notes.append(f"Effective clusters: {EFFECTIVE}.")
-    if scores is not None and scores.by_agent is not None:
-        added, note = _error_columns(scores.by_agent, names, was_fitted=scores.was_fitted)
+    if scores is not None and scores.agent_errors:
+        added, note = _error_columns(scores, names)
         columns += added
         notes.append(note)
     caption = f"All {names.agent.many}: {len(agents):,}"
     return Listing("agents", caption, tuple(columns), filters=filters, note=" ".join(notes))
 
 
-def _error_columns(errors: AgentErrors, names: Names, *, was_fitted: bool) -> tuple[list[Column], str]:
+def _error_columns(scores: Evaluation, names: UserNames) -> tuple[list[Column], str]:
     """Columns of errors by agent, and a note that explains them."""
-    of = "its fitted events" if was_fitted else "its held-out events"
-    columns = [] if was_fitted else [Column("held out", "count", errors.n_events.tolist(), hint="events held out")]
-    columns.append(Column("error", "number", _figures(errors.model), hint=f"root mean squared error on {of}"))
+    of = "its fitted events" if scores.was_fitted else "its held-out events"
+    columns = []
+    if not scores.was_fitted:
+        columns.append(Column("held out", "count", scores.agent_events.tolist(), hint="events held out"))
+    columns.append(
+        Column("error", "number", _figures(scores.agent_errors[MODEL]), hint=f"root mean squared error on {of}")
+    )
     note = f"Error: root mean squared error on {of}."
-    if errors.ridge_per_entity is not None:
+    if (ridge := scores.agent_errors.get(RIDGE_PER_ENTITY)) is not None:
         hint = f"error of a ridge per {names.entity.one}"
-        columns.append(Column("ridge’s error", "number", _figures(errors.ridge_per_entity), hint=hint))
+        columns.append(Column("ridge’s error", "number", _figures(ridge), hint=hint))
         note = f"{note} Ridge’s error: {hint}."
     return columns, note
 
 
-def _target_columns(entities: Entities, names: Names, link: Link | None) -> tuple[list[Column], str]:
+def _target_columns(entities: ListedEntities, names: UserNames, link: Link | None) -> tuple[list[Column], str]:
     """Columns of what was observed of each entity, and a note that explains them."""
     if link is not None:
         what = link.family.observed
@@ -265,7 +264,7 @@ def _target_columns(entities: Entities, names: Names, link: Link | None) -> tupl
     return columns, f"Scatter: root mean square of the residuals from its regression, in units of {names.target}."
 
 
-def entity_listing(entities: Entities, names: Names, link: Link | None = None) -> Listing:
+def entity_listing(entities: ListedEntities, names: UserNames, link: Link | None = None) -> Listing:
     others = [k if k >= 0 else None for k in entities.runner_up.tolist()]
     # if another cluster is possible, certainty is below 1, even if rounding made it 1
     digits = 3 if entities.n_all > MANY_ENTITIES else 4
@@ -319,7 +318,7 @@ def mix_text(mix: Sequence[Sequence[float]]) -> str:
     return f"{text}, …" if len(mix) > NAMED_MIX else text
 
 
-def effect_scale(clusters: Sequence[Cluster]) -> float:
+def effect_scale(clusters: Sequence[ClusterFacts]) -> float:
     """The largest effect in any cluster that is not small, so that outliers do not make all other bars tiny."""
     large = [cluster for cluster in clusters if cluster.share >= SMALL_SHARE] or clusters
     return max((float(np.abs(cluster.effects).max(initial=0.0)) for cluster in large), default=0.0) or 1.0

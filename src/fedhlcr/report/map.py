@@ -10,10 +10,10 @@ from markupsafe import Markup
 
 from fedhlcr._support.arrays import FloatArray, IndexArray
 from fedhlcr._support.wording import percent
+from fedhlcr.analysis.names import shortened
 from fedhlcr.estimators.base import HierarchicalPredictor
 from fedhlcr.report.charts import color_class
-from fedhlcr.report.findings import Entities, Findings
-from fedhlcr.report.names import shortened
+from fedhlcr.report.findings import Findings, ListedEntities
 from fedhlcr.report.places import Places
 from fedhlcr.report.seasons import Seasons, season_curves
 
@@ -217,7 +217,7 @@ class Dot(NamedTuple):
     words: str
 
 
-def _dots(entities: Entities, rows: IndexArray, spots: list[Spot]) -> tuple[list[Dot], bool]:
+def _dots(entities: ListedEntities, rows: IndexArray, spots: list[Spot]) -> tuple[list[Dot], bool]:
     """A dot for each entity, those at one place around it; or, of very many, one for each place."""
     if len(rows) > MAX_DOTS:
         kept = np.unique(np.linspace(0, len(spots) - 1, MAX_DOTS).astype(np.int64))
@@ -237,7 +237,7 @@ def _dots(entities: Entities, rows: IndexArray, spots: list[Spot]) -> tuple[list
     return dots, False
 
 
-def _shared_dot(entities: Entities, rows: IndexArray, spot: Spot) -> Dot:
+def _shared_dot(entities: ListedEntities, rows: IndexArray, spot: Spot) -> Dot:
     """One dot for all entities at a place. It opens the one with the most events."""
     own = rows[spot.members]
     counts = np.bincount(entities.label[own])
@@ -259,7 +259,7 @@ def _fit(dot: Dot, frame: Projection) -> tuple[float, float]:
 
 
 def _labels(
-    entities: Entities, rows: IndexArray, spots: list[Spot], names: list[str], frame: Projection
+    entities: ListedEntities, rows: IndexArray, spots: list[Spot], names: list[str], frame: Projection
 ) -> tuple[Label, ...]:
     """Names of the outermost places and of those with the most entities, as far as they do not overlap."""
     x = np.array([spot.x for spot in spots])
@@ -283,7 +283,7 @@ def _labels(
     return tuple(chosen)
 
 
-def _place_name(entities: Entities, rows: IndexArray, spot: Spot, names: list[str]) -> str:
+def _place_name(entities: ListedEntities, rows: IndexArray, spot: Spot, names: list[str]) -> str:
     """The name of a place; if it has none, that of the only entity or of the only agent there."""
     if given := next((names[member] for member in spot.members if names[member]), ""):
         return given

@@ -15,32 +15,28 @@ from markupsafe import Markup
 
 from fedhlcr._support.wording import CLUSTER, EVENT, amount, capital, number, percent, printable
 from fedhlcr.analysis.axis_lines import target_axis
-from fedhlcr.analysis.class_scores import ClassScores
-from fedhlcr.analysis.count_scores import CountScores
 from fedhlcr.analysis.effects import INTERVAL_LEVEL
+from fedhlcr.analysis.evaluation import Evaluation, HeldOut, evaluate
 from fedhlcr.analysis.links import NO_TARGET, Link
-from fedhlcr.analysis.rivals import Score
+from fedhlcr.analysis.rounds import FederatedRun
+from fedhlcr.analysis.scores import METRICS, SHOWN
+from fedhlcr.analysis.words import how_sure, mixed_group, sure_in_words
 from fedhlcr.estimators.base import HierarchicalPredictor, check_model
 from fedhlcr.exceptions import ArgumentTypeError
 from fedhlcr.kernels import ahead
 from fedhlcr.report import charts, sections, story
 from fedhlcr.report.calibration import Calibration, calibrate
-from fedhlcr.report.cards import cluster_section
-from fedhlcr.report.certainty import Certainty, how_sure, mixed_group, sure_in_words
-from fedhlcr.report.differences import describe_differences
 from fedhlcr.report.doubts import find_doubts
 from fedhlcr.report.effects_chart import draw_effects
 from fedhlcr.report.events import DrawnEvents, drawn_events, fitted_events
 from fedhlcr.report.explorer import explorer_section
-from fedhlcr.report.findings import Findings, gather
-from fedhlcr.report.link_scores import LinkScores, score_link
+from fedhlcr.report.findings import Findings
 from fedhlcr.report.map import map_section
 from fedhlcr.report.panels import draw_picture
 from fedhlcr.report.places import AnyPlaces, locate
 from fedhlcr.report.residuals import ResidualChart, draw_residuals
-from fedhlcr.report.rounds import Rounds
-from fedhlcr.report.scores import HeldOut, HeldOutScores, score_held_out
-from fedhlcr.report.settings import Settings
+from fedhlcr.report.scores import score_section
+from fedhlcr.report.settings import reproduction
 from fedhlcr.report.verdict import find_verdict
 
 # Templates of the page's style and script, in their order.
@@ -96,7 +92,7 @@ def render_report(
     context = {
         "title": printable(title) if title else _title(model, told.findings),
         **_answers(told),
-        "settings": Settings.of(model, told.findings.n_events, code),
+        "settings": reproduction(told.findings, code),
         **_pictures(told),
         **_lists(told),
         **_explorer(model, told.findings, (told.drawn, told.judged), places),
@@ -119,25 +115,23 @@ class _Told(NamedTuple):
 
     model: HierarchicalPredictor
     findings: Findings
-    certainty: Certainty
-    rounds: Rounds | None
-    scores: HeldOutScores | LinkScores | None
+    run: FederatedRun | None
+    scores: Evaluation | None
     held_out: HeldOut | None
     judged: DrawnEvents | None
     drawn: DrawnEvents | None
 
     @classmethod
     def of(cls, model: HierarchicalPredictor, held_out: HeldOut | None, events: HeldOut | None) -> _Told:
-        findings = gather(model)
-        scores: HeldOutScores | LinkScores | None = None
+        findings = Findings(model)
+        scores = None
         if held_out is not None:
             held_out = held_out.read(model)
-            linked = findings.link is not None
-            scores = score_link(model, held_out, findings.base) if linked else score_held_out(model, held_out)
+            scores = evaluate(model, held_out)
         judged = None if held_out is None else drawn_events(model, held_out)
         drawn = judged if events is None else drawn_events(model, events.read(model))
         drawn = drawn or fitted_events(model)
-        return cls(model, findings, Certainty.of(findings), Rounds.of(model), scores, held_out, judged, drawn)
+        return cls(model, findings, FederatedRun.of(model), scores, held_out, judged, drawn)
 
 
 def _answers(told: _Told) -> dict[str, Any]:
@@ -145,18 +139,18 @@ def _answers(told: _Told) -> dict[str, Any]:
     model = told.model
     findings = told.findings
     scores = told.scores
-    doubts = find_doubts(model, findings, told.rounds, scores)
+    doubts = find_doubts(model, findings, told.run, scores)
     return {
         "names": findings.names,
         "link": findings.link,
         "verdict": find_verdict(model, findings, scores),
-        "certainty": told.certainty,
-        "sure": _sure(findings, told.certainty),
-        "short": story.in_short(model, findings, told.rounds, doubts),
+        "certainty": findings.certainty,
+        "sure": _sure(findings),
+        "short": story.in_short(model, findings, told.run, doubts),
         "facts": _facts(model, findings, scores),
         "good": story.goodness(model, findings, scores),
-        "scores": None if scores is None else sections.score_table(findings, scores),
-        "differences": describe_differences(model, findings),
+        "scores": None if scores is None else score_section(findings, scores),
+        "differences": sections.difference_section(findings),
         "doubts": doubts,
         "event_noun": EVENT,
         "interval": percent(INTERVAL_LEVEL),
@@ -167,11 +161,11 @@ def _pictures(told: _Told) -> dict[str, Any]:
     model = told.model
     findings = told.findings
     return {
-        "picture": draw_picture(model, findings, told.certainty, told.drawn),
-        "effects": draw_effects(model, told.certainty),
+        "picture": draw_picture(model, findings, findings.certainty, told.drawn),
+        "effects": draw_effects(model, findings.certainty),
         "calibration": _calibration(model, findings, told.held_out),
         "residuals": _residuals(findings, told.judged),
-        "rounds": None if told.rounds is None else sections.round_section(findings, told.rounds),
+        "rounds": None if told.run is None else sections.round_section(findings, told.run),
         "traces": sections.traces(model),
     }
 
@@ -180,7 +174,7 @@ def _lists(told: _Told) -> dict[str, Any]:
     """Clusters, agents and entities, one by one."""
     findings = told.findings
     return {
-        "clusters": cluster_section(findings, told.certainty, target_axis(told.model)),
+        "clusters": sections.cluster_section(findings),
         "agents": sections.agent_section(findings, told.scores),
         "entities": None if findings.entities is None else sections.entity_section(findings, findings.entities),
     }
@@ -221,9 +215,10 @@ def _check(model: Any, **tables: Any) -> None:
             )
 
 
-def _sure(findings: Findings, certainty: Certainty) -> dict[str, Any]:
+def _sure(findings: Findings) -> dict[str, Any]:
     """How sure memberships are."""
     names = findings.names
+    certainty = findings.certainty
     return {
         "sentence": how_sure(certainty, names),
         "mixed": mixed_group(certainty, names),
@@ -301,7 +296,7 @@ def _title(model: HierarchicalPredictor, findings: Findings) -> str:
     return f"Clusters of {names.entity.many}{'' if names.target == NO_TARGET else f' by {target}'}"
 
 
-def _facts(model: Any, findings: Findings, scores: HeldOutScores | LinkScores | None) -> list[tuple[str, str]]:
+def _facts(model: Any, findings: Findings, scores: Evaluation | None) -> list[tuple[str, str]]:
     """The figures a reader looks for first: (name, value)."""
     names = findings.names
     agents = findings.agents
@@ -319,8 +314,9 @@ def _facts(model: Any, findings: Findings, scores: HeldOutScores | LinkScores | 
     else:
         facts += _response_facts(model, findings, findings.link)
     if scores is not None:
-        name, value = _first_score(scores.model)
-        facts.append((f"{name} on {'fitted' if scores.was_fitted else 'held-out'} events", _r2(value)))
+        first = SHOWN[scores.family.name].first
+        events = "fitted" if scores.was_fitted else "held-out"
+        facts.append((f"{METRICS[first].heading} on {events} events", _r2(scores.model[first])))
     return facts
 
 
@@ -330,10 +326,3 @@ def _response_facts(model: Any, findings: Findings, link: Link) -> list[tuple[st
     if findings.base is not None:
         facts.insert(0, (f"{link.observed} among fitted events", link.in_words(findings.base)))
     return facts
-
-
-def _first_score(score: Score | ClassScores | CountScores) -> tuple[str, float]:
-    """The score that readers look for first: its name and value."""
-    if isinstance(score, ClassScores):
-        return "AUC", score.auc
-    return ("D²", score.d2) if isinstance(score, CountScores) else ("R²", score.r2)

@@ -14,9 +14,10 @@ from fedhlcr.analysis.axes import Axis, feature_axes
 from fedhlcr.analysis.axis_lines import AxisLine, TargetAxis, axis_is_clear, axis_line, axis_strengths, target_axis
 from fedhlcr.analysis.axis_words import axis_phrase
 from fedhlcr.analysis.effects import INTERVAL_LEVEL, entity_shares
+from fedhlcr.analysis.facts import LabelCertainty
+from fedhlcr.analysis.words import cluster_numbers
 from fedhlcr.estimators.base import HierarchicalPredictor
 from fedhlcr.report import frames
-from fedhlcr.report.certainty import Certainty, cluster_numbers
 from fedhlcr.report.charts import color_class
 from fedhlcr.report.events import DrawnEvents
 from fedhlcr.report.findings import Findings
@@ -133,7 +134,7 @@ class Picture:
 
 
 def draw_picture(
-    model: HierarchicalPredictor, findings: Findings, certainty: Certainty, events: DrawnEvents | None
+    model: HierarchicalPredictor, findings: Findings, certainty: LabelCertainty, events: DrawnEvents | None
 ) -> Picture | None:
     """The panels of a model; None if it has no feature that varies."""
     axes = feature_axes(model, None if events is None else events.X)
@@ -155,7 +156,7 @@ def draw_picture(
     )
 
 
-def shown_clusters(certainty: Certainty) -> list[tuple[int, ...]]:
+def shown_clusters(certainty: LabelCertainty) -> list[tuple[int, ...]]:
     """The clusters of each panel: clear ones alone, the others together."""
     clear = list(certainty.clear)
     blurred = list(certainty.blurred)
@@ -170,7 +171,7 @@ def shown_clusters(certainty: Certainty) -> list[tuple[int, ...]]:
 
 
 def _note(
-    findings: Findings, certainty: Certainty, events: DrawnEvents | None, *, alone: bool, target: TargetAxis
+    findings: Findings, certainty: LabelCertainty, events: DrawnEvents | None, *, alone: bool, target: TargetAxis
 ) -> str:
     """How to read the panels; `alone` if there is only one axis, so that there are no other features."""
     interval = percent(INTERVAL_LEVEL)
@@ -193,7 +194,7 @@ def _group(
     model: HierarchicalPredictor,
     axis: Axis,
     members: list[tuple[int, ...]],
-    certainty: Certainty,
+    certainty: LabelCertainty,
     events: DrawnEvents | None,
 ) -> AxisGroup:
     shares = entity_shares(model)
@@ -299,7 +300,7 @@ def _panel(
     lines: dict[int, AxisLine],
     points: tuple[FloatArray, FloatArray, int],
     height: Scale,
-    certainty: Certainty,
+    certainty: LabelCertainty,
     shares: FloatArray,
 ) -> Panel:
     x, targets, n_events = points

@@ -9,13 +9,13 @@ from markupsafe import Markup
 
 from fedhlcr._support.arrays import FloatArray, IndexArray
 from fedhlcr._support.wording import EVENT, capital, number
+from fedhlcr.analysis.facts import AgentFacts, UserNames
+from fedhlcr.analysis.names import named
 from fedhlcr.analysis.ticks import nice_ticks, tick_text
 from fedhlcr.data.hierarchy import UNKNOWN
 from fedhlcr.report import frames
 from fedhlcr.report.events import DrawnEvents
-from fedhlcr.report.findings import Agents
 from fedhlcr.report.frames import Scale, Tick
-from fedhlcr.report.names import Names, named
 
 # With more agents, only those at both ends are drawn.
 MOST_AGENTS = 40
@@ -59,7 +59,7 @@ class ResidualChart:
         return len(self.rows) + len(self.last_rows) > LONG
 
 
-def draw_residuals(events: DrawnEvents, agents: Agents, names: Names) -> ResidualChart | None:
+def draw_residuals(events: DrawnEvents, agents: AgentFacts, names: UserNames) -> ResidualChart | None:
     """The chart; None with fewer than two agents that have events."""
     known = events.agent != UNKNOWN
     agent = events.agent[known]
@@ -109,7 +109,7 @@ def _row(scale: Scale, mean: float, spread: float, told: str) -> Markup:
     return frames.svg(marks, told)
 
 
-def _sentence(mean: FloatArray, spread: FloatArray, n: IndexArray, names: Names) -> str:
+def _sentence(mean: FloatArray, spread: FloatArray, n: IndexArray, names: UserNames) -> str:
     error = spread / np.sqrt(np.maximum(n, 1))
     off = int((np.abs(mean) > CLEAR * error)[n > 1].sum())
     # one in twenty is beyond two standard errors by chance

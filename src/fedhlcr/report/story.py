@@ -10,9 +10,7 @@ from fedhlcr._support.wording import (
     CLUSTER,
     EVENT,
     FEATURE,
-    ROUND,
     Noun,
-    byte_size,
     capital,
     fine_percent,
     listed,
@@ -20,16 +18,16 @@ from fedhlcr._support.wording import (
     percent,
     printable,
 )
+from fedhlcr.analysis.evaluation import LEVEL, Evaluation
+from fedhlcr.analysis.facts import AgentFacts
+from fedhlcr.analysis.names import NO_NAME, named
+from fedhlcr.analysis.rounds import FederatedRun
 from fedhlcr.analysis.simpler import ONE_RIDGE
 from fedhlcr.analysis.verdict import FitComparison
 from fedhlcr.estimators.base import HierarchicalPredictor
-from fedhlcr.federation.convergence import ended_at_limit
 from fedhlcr.report.doubts import Doubt
-from fedhlcr.report.findings import Agents, Findings
-from fedhlcr.report.link_scores import LinkScores, goodness_in_words
-from fedhlcr.report.names import NO_NAME, named
-from fedhlcr.report.rounds import Rounds
-from fedhlcr.report.scores import LEVEL, HeldOutScores
+from fedhlcr.report.findings import Findings
+from fedhlcr.report.scores import goodness_in_words
 
 NUMERALS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
 # So many features are named, more are counted.
@@ -41,21 +39,21 @@ CLEAR_LEAD = 0.05
 
 
 def in_short(
-    model: HierarchicalPredictor, findings: Findings, rounds: Rounds | None, doubts: tuple[Doubt, ...]
+    model: HierarchicalPredictor, findings: Findings, run: FederatedRun | None, doubts: tuple[Doubt, ...]
 ) -> list[str]:
     """The report in a few paragraphs."""
     paragraphs = [_what(model, findings)]
-    if rounds is not None:
-        paragraphs.append(_federation(findings, rounds))
+    if run is not None:
+        paragraphs.append(_federation(findings, run))
     serious = [doubt.headline for doubt in doubts if doubt.serious and not doubt.is_told]
     if serious:
         paragraphs.append(f"Read on with care. {'. '.join(serious)}.")
     return paragraphs
 
 
-def goodness(model: HierarchicalPredictor, findings: Findings, scores: HeldOutScores | LinkScores | None) -> str:
+def goodness(model: HierarchicalPredictor, findings: Findings, scores: Evaluation | None) -> str:
     """How well the model predicts, in a few sentences."""
-    if isinstance(scores, LinkScores):
+    if scores is not None and scores.family.has_link:
         return goodness_in_words(scores)
     return _goodness(findings, scores, model.comparison_)
 
@@ -71,7 +69,7 @@ def _what(model: HierarchicalPredictor, findings: Findings) -> str:
     of_what = names.target if findings.link is None else findings.link.response
     regression = f"Each cluster has its own regression of {of_what} on {features}."
     clusters = f"{_small(n_clusters)} {CLUSTER.of(n_clusters)}"
-    found = "The model chose this number" if isinstance(model.n_clusters, str) else "This number was given"
+    found = "The model chose this number" if findings.finds_clusters else "This number was given"
     if findings.agents is None or findings.entities is None:
         return (
             f"This model has {clusters} of {names.entity.many}. {found}. {regression} "
@@ -90,7 +88,7 @@ def _what(model: HierarchicalPredictor, findings: Findings) -> str:
     return f"The {entities}{owners} fall into {clusters}. {found}. {regression}"
 
 
-def _goodness(findings: Findings, scores: HeldOutScores | None, found: FitComparison | None) -> str:
+def _goodness(findings: Findings, scores: Evaluation | None, found: FitComparison | None) -> str:
     if scores is None:
         fitted = ""
         if findings.explained is not None:
@@ -98,19 +96,21 @@ def _goodness(findings: Findings, scores: HeldOutScores | None, found: FitCompar
                 f"It explains {percent(findings.explained)} of the variance of the events it was fitted with, which "
                 "is an optimistic figure. "
             )
-        compared = "" if found is None else f"{found.sentence} Each fitted event was predicted from all others. "
+        compared = "" if found is None else f"{found.told} "
         return f"{fitted}{compared}No held-out events were given, so it was not evaluated."
-    inside = f"{fine_percent(scores.coverage)} of these events lie in their {percent(LEVEL)} intervals."
-    if not math.isfinite(scores.model.r2):
+    inside = f"{fine_percent(scores.model['coverage'])} of these events lie in their {percent(LEVEL)} intervals."
+    if not math.isfinite(scores.model.explained):
         return f"R² is undefined: the target is constant over the {EVENT.count(scores.n_events)} given. {inside}"
     held_out = "the events it was fitted with" if scores.was_fitted else f"{EVENT.count(scores.n_events)} held out"
-    rivals = listed([f"{_rival(score.name, findings)} explains {explained(score.r2)}" for score in scores.rivals])
+    rivals = listed(
+        [f"{_rival(name, findings)} explains {explained(own.explained)}" for name, own in scores.rivals.items()]
+    )
     caution = " These figures are optimistic for every method." if scores.was_fitted else ""
     target = findings.names.target
-    if scores.model.r2 < 0.0:
+    if scores.model.explained < 0.0:
         does = f"predicts {target} worse than the plain mean does"
     else:
-        does = f"explains {explained(scores.model.r2)} of the variance of {target}"
+        does = f"explains {explained(scores.model.explained)} of the variance of {target}"
     comparison = f" For comparison, {rivals}." if rivals else ""
     return f"On {held_out} it {does}.{comparison}{caution} {inside}"
 
@@ -124,24 +124,19 @@ def explained(r2: float) -> str:
     return fine_percent(r2) if r2 >= 0.0 else "none of it"
 
 
-def _federation(findings: Findings, rounds: Rounds) -> str:
-    agents = findings.names.agent
-    ended = ", its limit" if ended_at_limit(rounds.stop_reason) else f" ({rounds.stop_reason})"
-    return (
-        f"It was fitted in {ROUND.count(rounds.n_rounds)}{ended}. {byte_size(rounds.total_up)} of sums went up and "
-        f"{byte_size(rounds.total_down)} of coefficients came down. {percent(rounds.answered)} of the "
-        f"{agents.many} asked answered in time. {what_is_sent(findings, rounds)}"
-    )
+def _federation(findings: Findings, run: FederatedRun) -> str:
+    answered = f"{percent(run.answered)} of the {findings.names.agent.many} asked answered in time."
+    return f"{run.ending()} {run.traffic_in_words()} {answered} {what_is_sent(findings, run)}"
 
 
-def what_is_sent(findings: Findings, rounds: Rounds) -> str:
+def what_is_sent(findings: Findings, run: FederatedRun) -> str:
     """What leaves an agent, by the protocol. Only a run that was simulated in one process keeps its rounds."""
     agents = findings.names.agent.many
-    validated = " A validation set was scored after each round." if rounds.was_validated else ""
+    validated = " A validation set was scored after each round." if run.was_validated else ""
     return f"{capital(agents)} send sums, never events. This run was simulated in one process.{validated}"
 
 
-def agents_in_words(agents: Agents, names: tuple[Noun, Noun]) -> list[str]:
+def agents_in_words(agents: AgentFacts, names: tuple[Noun, Noun]) -> list[str]:
     """How the clusters are spread over the agents."""
     agent, entity = names
     n_clusters = agents.weights.shape[1]

@@ -35,6 +35,7 @@ from fedhlcr.model.schema import Globals, Stage
 from fedhlcr.samplers.state import ServerState
 from fedhlcr.storage.codec import Record
 from fedhlcr.storage.reader import RecordReader
+from fedhlcr.storage.records import under
 
 # Entities with fewer events on average are scarce data, from which clusters can be found that are not there.
 MANY_EVENTS = 10.0
@@ -200,7 +201,7 @@ class ClusterComparison:
             "weights": np.array(self.weights, dtype=np.float64),
         }
         several = {} if self.several is None else self.several.to_record()
-        return record | {f"several.{name}": value for name, value in several.items()}
+        return record | under("several.", several)
 
     def restore(self, reader: RecordReader, globals_type: type[Globals], n_coef: int) -> None:
         """Read the fields of `to_record`, and check every value."""

@@ -38,6 +38,7 @@ from fedhlcr.data.texts import Texts
 from fedhlcr.model.likelihood import AUTO
 from fedhlcr.posterior.fitted_model import FittedModel
 from fedhlcr.settings import MIN_COHORT
+from fedhlcr.storage import records
 from fedhlcr.storage.codec import Record
 from fedhlcr.storage.model_facts import PRIVATE
 
@@ -178,7 +179,7 @@ def _private_part(model: FittedModel) -> Record:
         # values of single events; older releases neither write nor read them
         record["feature_quantiles"] = model.feature_quantiles_
     if (events := memory.entities.events) is not None:
-        record |= {f"events.{name}": value for name, value in events.to_record().items()}
+        record |= records.under("events.", records.to_record(events))
     # keyed by text: as keys, the ids 1 and True would be equal
     position = {text: place for place, text in enumerate(index.agents.texts)}
     if model.sole_agent_ is not None:

@@ -27,6 +27,7 @@ from fedhlcr.posterior import AgentMemory, Draws
 from fedhlcr.samplers.state import EntityData
 from fedhlcr.storage.model_facts import PRIVATE
 from fedhlcr.storage.reader import RecordReader
+from fedhlcr.storage.records import from_record
 
 ABOUT: dict[str, type | tuple[type, ...]] = {
     "estimator": str,
@@ -106,7 +107,9 @@ class ModelReader(RecordReader):
         labels = private.array("labels", kind, (len(draws), len(grams)), within(0, draws.n_clusters))
         events = None
         if likelihood.needs_events:
-            events = EventStore.read(private.part("events."), index.n_entities, layout.n_features)
+            events = from_record(
+                EventStore, private.part("events."), {"entities": index.n_entities, "features": layout.n_features}
+            )
         entities = EntityData(likelihood, index, grams, n_threads, events)
         sizes = index.n_agents, index.n_entities, entities.n_events
         state = {

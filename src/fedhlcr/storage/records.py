@@ -56,7 +56,7 @@ class Stored:
     kind : of the value: the type of an array's numbers ("f8"); bool, int, float or str; bytes; list, for texts without
         duplicates; tuple, for whole numbers; an Enum; or a class with declared fields, which become fields of the same
         record
-    axes : of an array, of bytes (in which the record has an array) and of a tuple
+    axes : of an array, of bytes (in which the record has an array), of a tuple and, if its length matters, of a list
     possible : check of the values
     name : in the record, if it is not the attribute's. For a class it is what the names of its fields begin with, by
         default the attribute's name and a dot; "" if they are fields like all others. A part knows the axes of the
@@ -161,14 +161,16 @@ def from_record(kind: type[T], reader: RecordReader, sizes: Sizes = NO_SIZES, **
 
 
 def _value(kind: Any, reader: RecordReader, sizes: dict[str, int], given: Mapping[str, Any]) -> Any:
-    value = kind(**given, **_values(kind, reader, sizes))
+    value = kind(**given, **read_fields(stored_fields(kind), reader, sizes))
     _check_together(value, reader, sizes)
     return value
 
 
-def _values(kind: Any, reader: RecordReader, sizes: dict[str, int]) -> dict[str, Any]:
-    """The values of all fields, by attribute."""
-    declarations = stored_fields(kind)
+def read_fields(
+    declarations: Mapping[str, Stored], reader: RecordReader, sizes: dict[str, int] | None = None
+) -> dict[str, Any]:
+    """Return the values of fields that are declared in a table; `sizes` learns those of their axes."""
+    sizes = {} if sizes is None else sizes
     values = {attribute: _read(declared, reader, attribute, sizes) for attribute, declared in declarations.items()}
     for attribute, declared in declarations.items():
         if isinstance(declared.possible, Below) and (value := values[attribute]) is not None:
@@ -180,7 +182,8 @@ def _values(kind: Any, reader: RecordReader, sizes: dict[str, int]) -> dict[str,
 def restore(value: Any, reader: RecordReader, sizes: Sizes = NO_SIZES) -> None:
     """Set the declared attributes of a value to those in a record, checked as in `from_record`."""
     known = dict(sizes)
-    for attribute, own in _values(type(value), reader, known).items():
+    kind: Any = type(value)
+    for attribute, own in read_fields(stored_fields(kind), reader, known).items():
         setattr(value, attribute, own)
     _check_together(value, reader, known)
 
@@ -205,7 +208,9 @@ def _read(declared: Stored, reader: RecordReader, attribute: str, sizes: dict[st
     if not isinstance(kind, type) or kind in (bytes, tuple):
         return _read_array(declared, reader, name, sizes)
     if kind is list:
-        return reader.texts(name)
+        texts = reader.texts(name)
+        _know_axes(declared, reader, name, (len(texts),), sizes)
+        return texts
     if issubclass(kind, Enum):
         value = reader.value(name, type(next(iter(kind)).value))
         reader.require(value in {member.value for member in kind}, name)
@@ -218,12 +223,20 @@ def _read_array(declared: Stored, reader: RecordReader, name: str, sizes: dict[s
     axes = [_parsed(axis) if isinstance(axis, str) else (axis, 0) for axis in declared.axes]
     shape = tuple(sizes[of] + more if of in sizes else None if isinstance(of, str) else of for of, more in axes)
     array = reader.array(name, dtype, shape, declared.check)
-    for (axis, more), size in zip(axes, array.shape, strict=True):
-        if isinstance(axis, str):
-            reader.require(sizes.setdefault(axis, size - more) == size - more >= 0, name)
+    _know_axes(declared, reader, name, array.shape, sizes)
     if declared.kind is bytes:
         return array.tobytes()
     return tuple(array.tolist()) if declared.kind is tuple else array
+
+
+def _know_axes(
+    declared: Stored, reader: RecordReader, name: str, shape: tuple[int, ...], sizes: dict[str, int]
+) -> None:
+    """Note the sizes of the named axes of a field, which must agree with those that are known."""
+    for of, size in zip(declared.axes, shape, strict=False):
+        if isinstance(of, str):
+            axis, more = _parsed(of)
+            reader.require(sizes.setdefault(axis, size - more) == size - more >= 0, name)
 
 
 def _parsed(axis: str) -> tuple[str, int]:

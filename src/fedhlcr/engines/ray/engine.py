@@ -29,6 +29,7 @@ from fedhlcr.model.schema import SumSchema
 from fedhlcr.model.sums import ClusterSums
 from fedhlcr.storage import codec, scratch
 from fedhlcr.storage.reader import checkpoint_reader
+from fedhlcr.storage.records import under
 
 # Matrices are fetched in pieces of about this size, so that Ray's object store need not hold all of them.
 PIECE_BYTES = 32 * 2**20
@@ -204,7 +205,7 @@ class RayEngine:
             worker.ask("state", frozenset(forgotten))
         record: codec.Record = {"first_agents": np.array([agents.start for agents in self._ranges], dtype=np.int64)}
         for number, state in enumerate(self._results()):
-            record |= {f"{number}.{name}": value for name, value in state.items()}
+            record |= under(f"{number}.", state)
         return record
 
     def restore(self, record: codec.Record) -> None:

@@ -25,6 +25,7 @@ from fedhlcr.model.gram import GramLayout, Standardization
 from fedhlcr.model.likelihood import likelihood_named
 from fedhlcr.model.sums import ClusterSums
 from fedhlcr.storage import codec
+from fedhlcr.storage.records import under
 
 # A state of up to so many bytes is sent in every round; a larger one in every second, third, … round.
 BYTES_PER_ROUND = 4 * 2**20
@@ -149,7 +150,7 @@ class ShardWorker:
     def state(self, forgotten: frozenset[str] = frozenset()) -> codec.Record:
         """Labels, agent state and held sums, from which `restore` continues, without those of `forgotten` agents."""
         held = {} if self._held is None else self._held.to_record()
-        return {**self._engine.to_record(forgotten), **{f"{HELD}{name}": value for name, value in held.items()}}
+        return {**self._engine.to_record(forgotten), **under(HELD, held)}
 
     def _state_if_due(self) -> codec.Record | None:
         """The state, unless it is large and was sent not long ago."""

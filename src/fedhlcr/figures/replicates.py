@@ -6,8 +6,6 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from fedhlcr._support.arrays import FloatArray, IndexArray
@@ -18,11 +16,9 @@ from fedhlcr.analysis.summary import shorten
 from fedhlcr.data.hierarchy import UNKNOWN
 from fedhlcr.data.ids import read_ids
 from fedhlcr.data.inputs import log_exposure
-from fedhlcr.estimators.base import HierarchicalPredictor, check_model
-from fedhlcr.exceptions import ArgumentError
-from fedhlcr.plot.axis_drawing import label_of_target
-from fedhlcr.plot.canvas import axes_or_new, evenly, legend
-from fedhlcr.plot.palette import BLUE, GREY
+from fedhlcr.estimators.base import HierarchicalPredictor
+from fedhlcr.figures.choices import label_of_target
+from fedhlcr.figures.figure import Mark, Panel, Scale, evenly, level_scale
 from fedhlcr.posterior.prediction import Profiles
 from fedhlcr.posterior.predictive import interval_ends
 from fedhlcr.posterior.replicates import replicate
@@ -41,7 +37,6 @@ MAX_AGENTS = 60
 MAX_BARS = 25
 LAST_BAR = 0.995
 LEVEL = 0.9
-FIGURE_SIZE = (3.5, 2.9)
 
 
 class Check(NamedTuple):
@@ -69,57 +64,22 @@ class Replicated(NamedTuple):
     agent: IndexArray
 
 
-def posterior_predictive(
+def replicate_panel(
     model: HierarchicalPredictor,
-    X: Any,
-    y: Any = None,
-    agent: Any = None,
-    entity: Any = None,
-    ax: Axes | None = None,
-    *,
-    n_replicates: int = 100,
-    target: str | None = None,
-    exposure: Any = None,
-) -> Axes:
-    """Posterior predictive check: observed targets against targets that the model draws for the same events.
-
-    A replicate is a whole table from one kept draw: every entity draws its cluster and its own coefficients, every
-    event its noise. Real targets are shown as histograms, counts as bars on a square root axis with the 90 % interval
-    of the replicates, and classes as the share of the second class among the events of each agent, with 90 % intervals.
-    The line above has a number between 0 and 1 for each statistic: the share of replicates in which it is larger than
-    observed. Near 0 or 1, the model does not reproduce it.
-
-    Of more than 10,000 events a sample of 10,000 is used. The random numbers depend on the seed of the fit only.
-
-    Parameters
-    ----------
-    model : a fitted estimator of any sort
-    X, y, agent, entity : events, as in `score`; fitted ones check the fit, others the predictions
-    ax : Axes to draw on; None makes a new figure
-    n_replicates : tables to draw, at least 20
-    target : name of y in labels, best with its unit
-    exposure : as in `score`, for counts
-
-    Returns
-    -------
-    ax : Axes
-    """
-    check_model(model)
-    if not isinstance(n_replicates, int | np.integer) or n_replicates < 20:
-        raise ArgumentError(f"`n_replicates` must be a whole number of at least 20, but is {n_replicates!r}.")
-    found = _replicates(model, X, y, agent, entity, exposure, int(n_replicates))
+    given: tuple[Any, Any, Any, Any, Any],
+    n_replicates: int,
+    target: str | None,
+) -> Panel:
+    """Observed targets against replicated ones; `given` are X, y, agent, entity and exposure."""
+    found = _replicates(model, *given, n_replicates)
     link = link_of(model)
-    ax = axes_or_new(ax, FIGURE_SIZE)
+    first = f"{EVENT.count(len(found.observed))}; share of {n_replicates} replicates with a larger …"
+    title = f"{first}\n{', '.join(f'{check.name}: {check.p:.2f}' for check in checks_of(found, link))}"
     if link is None:
-        _draw_densities(ax, found, label_of_target(model, target))
-    elif link.family.has_classes:
-        _draw_shares(ax, found, model, link, target)
-    else:
-        _draw_counts(ax, found, "count" if target is None else target)
-    lines = [f"{EVENT.count(len(found.observed))}; share of {n_replicates} replicates with a larger …", ""]
-    lines[1] = ", ".join(f"{check.name}: {check.p:.2f}" for check in checks_of(found, link))
-    ax.set_title("\n".join(lines), fontsize=0.9 * float(ax.xaxis.label.get_fontsize()))
-    return ax
+        return _densities(found, label_of_target(model, target), title)
+    if link.family.has_classes:
+        return _agent_shares(found, model, link.observed if target is None else target, title)
+    return _counts(found, "count" if target is None else target, title)
 
 
 def checks_of(found: Replicated, link: Link | None) -> list[Check]:
@@ -197,8 +157,8 @@ def _shares(targets: FloatArray, place: IndexArray) -> FloatArray:
     return np.stack([np.bincount(place, weights=own, minlength=len(n)) / n for own in targets])
 
 
-def _draw_densities(ax: Axes, found: Replicated, target: str) -> None:
-    """Histograms of the observed targets and of some replicates, as steps."""
+def _densities(found: Replicated, target: str, title: str) -> Panel:
+    """Histograms of the observed targets and of some replicates, as lines."""
     ends = np.quantile(np.concatenate([found.observed, found.targets[:MAX_LINES].ravel()]), (TAIL, 1.0 - TAIL))
     edges = np.linspace(ends[0], ends[1], N_CELLS + 1) if ends[1] > ends[0] else ends[0] + np.linspace(-0.5, 0.5, 11)
     middle = 0.5 * (edges[1:] + edges[:-1])
@@ -207,17 +167,15 @@ def _draw_densities(ax: Axes, found: Replicated, target: str) -> None:
     def density(of: FloatArray) -> NDArray[Any]:
         return np.histogram(of, edges)[0] / (len(of) * width)
 
-    for number_, own in enumerate(found.targets[:: -(-len(found.targets) // MAX_LINES)]):
-        label = "replicated" if number_ == 0 else "_replicated"
-        ax.plot(middle, density(own), color=BLUE, linewidth=0.6, alpha=0.45, label=label, zorder=2)
-    ax.plot(middle, density(found.observed), color="black", linewidth=1.5, label="observed", zorder=3)
-    ax.set_ylim(bottom=0.0)
-    ax.set_xlabel(target)
-    ax.set_ylabel("density")
-    legend(ax, loc="best")
+    shown = found.targets[:: -(-len(found.targets) // MAX_LINES)]
+    marks = [
+        Mark("line", "replicated", middle, density(own), name="" if n else "replicated") for n, own in enumerate(shown)
+    ]
+    marks.append(Mark("line", "observed", middle, density(found.observed), name="observed"))
+    return Panel(Scale(label=target), Scale(0.0, None, "density"), tuple(marks), title, legend="")
 
 
-def _draw_shares(ax: Axes, found: Replicated, model: HierarchicalPredictor, link: Link, target: str | None) -> None:
+def _agent_shares(found: Replicated, model: HierarchicalPredictor, label: str, title: str) -> Panel:
     """The share of the second class among the events of each agent, sorted."""
     agents, place = np.unique(found.agent, return_inverse=True)
     observed = _shares(found.observed[None], place)[0]
@@ -225,26 +183,30 @@ def _draw_shares(ax: Axes, found: Replicated, model: HierarchicalPredictor, link
     lower, upper = np.quantile(replicated, interval_ends(LEVEL), axis=0)
     shown = evenly(len(agents), MAX_AGENTS)
     order = shown[np.argsort(replicated.mean(axis=0)[shown], kind="stable")]
-    height = np.arange(len(order))
-    ax.hlines(height, lower[order], upper[order], color=BLUE, linewidth=3.0, alpha=0.4, label="replicated, 90 %")
-    ax.plot(observed[order], height, "o", color="black", markersize=3.0, label="observed", zorder=3)
+    height = np.arange(len(order), dtype=np.float64)
+    marks = (
+        Mark(
+            "levels",
+            "replicated",
+            y=height,
+            low=lower[order],
+            high=upper[order],
+            name="replicated, 90 %",
+            is_across=True,
+        ),
+        Mark("dots", "observed", observed[order], height, name="observed"),
+    )
     word = noun(model.agent_column_, AGENT)
     if len(order) <= MAX_NAMED:
         names = ["new" if agents[a] == UNKNOWN else shorten(printable(model.agent_ids_[agents[a]])) for a in order]
-        ax.set_yticks(height, names)
-        ax.set_ylabel(word.one)
+        y = level_scale(names, word.one)
     else:
-        ax.set_yticks([])
         of = f"{len(order)} of {word.count(len(agents))}" if len(order) < len(agents) else word.count(len(agents))
-        ax.set_ylabel(f"{of}, by replicated share")
-    ax.grid(visible=False, axis="y")
-    ax.xaxis.set_major_locator(MaxNLocator(5))
-    ax.xaxis.set_major_formatter(lambda value, _: f"{100.0 * value:.6g} %")
-    ax.set_xlabel(link.observed if target is None else target)
-    legend(ax, loc="best")
+        y = Scale(-0.5, len(order) - 0.5, f"{of}, by replicated share", (), "levels")
+    return Panel(Scale(label=label, kind="share"), y, marks, title, legend="")
 
 
-def _draw_counts(ax: Axes, found: Replicated, target: str) -> None:
+def _counts(found: Replicated, target: str, title: str) -> Panel:
     """Bars of how often each count was observed, and intervals of how often it is replicated."""
     largest = int(max(np.quantile(found.observed, LAST_BAR), np.quantile(found.targets, LAST_BAR))) + 1
     width = -(-(largest + 1) // MAX_BARS)
@@ -258,14 +220,10 @@ def _draw_counts(ax: Axes, found: Replicated, target: str) -> None:
     replicated = np.stack([events(own) for own in found.targets])
     middle = starts + 0.5 * (width - 1)
     lower, upper = np.quantile(replicated, interval_ends(LEVEL), axis=0)
-    ax.bar(middle, observed, width=0.8 * width, color=GREY, alpha=0.45, linewidth=0, label="observed", zorder=2)
-    ax.vlines(middle, lower, upper, color=BLUE, linewidth=1.6, label="replicated, 90 %", zorder=3)
-    ax.plot(middle, replicated.mean(axis=0), "o", color=BLUE, markersize=2.4, label="_mean", zorder=4)
-    ax.set_yscale("function", functions=(lambda t: np.sqrt(np.maximum(t, 0.0)), np.square))
-    ax.set_ylim(0.0, 1.1 * float(max(observed.max(), upper.max())))
-    ax.yaxis.set_major_locator(MaxNLocator(5, integer=True))
-    ax.xaxis.set_major_locator(MaxNLocator(8, integer=True))
-    ax.grid(visible=False, axis="x")
-    ax.set_xlabel(f"{target} (last bar: {starts[-1]:,.0f} or more)")
-    ax.set_ylabel("events (square root axis)")
-    legend(ax, loc="best")
+    marks = (
+        Mark("bars", "observed", middle, observed, name="observed"),
+        Mark("levels", "replicated", middle, replicated.mean(axis=0), lower, upper, name="replicated, 90 %"),
+    )
+    x = Scale(label=f"{target} (last bar: {starts[-1]:,.0f} or more)", kind="whole")
+    y = Scale(0.0, 1.1 * float(max(observed.max(), upper.max())), "events (square root axis)", kind="root")
+    return Panel(x, y, marks, title, legend="")

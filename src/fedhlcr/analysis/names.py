@@ -1,37 +1,15 @@
-"""What the user calls agents, entities, features and the target, and how a page shows the names of single ones."""
+"""How the names of single agents and entities are shown."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
 
-from fedhlcr._support.wording import AGENT, ENTITY, Noun, noun, printable
-from fedhlcr.analysis.effects import feature_names, target_name
-from fedhlcr.estimators.base import HierarchicalPredictor
+from fedhlcr._support.wording import Noun, printable
 
 # Of longer names, the middle is left out.
 LONGEST = 200
 # Shown in place of an empty name.
 NO_NAME = "(no name)"
-
-
-class Names(NamedTuple):
-    """What the user calls things."""
-
-    agent: Noun
-    entity: Noun
-    target: str
-    features: tuple[str, ...]
-
-    @classmethod
-    def of(cls, model: HierarchicalPredictor) -> Names:
-        recipe = getattr(model, "recipe_", None)
-        agent = noun(getattr(recipe, "agent", None) or getattr(model, "agent_column_", None), AGENT)
-        entity = noun(getattr(recipe, "entity", None) or getattr(model, "entity_column_", None), ENTITY)
-        if agent == entity:
-            agent = AGENT
-            entity = ENTITY
-        return cls(agent, entity, target_name(model), tuple(printable(name) for name in feature_names(model)))
 
 
 def names_to_show(texts: Iterable[str]) -> list[str]:

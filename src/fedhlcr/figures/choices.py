@@ -1,4 +1,4 @@
-"""Which clusters and features to draw: as given, or the most important ones."""
+"""What to draw: clusters, features and axes as given or the most important ones, and checks of models and levels."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ import numpy as np
 from fedhlcr._support.arrays import FloatArray
 from fedhlcr._support.wording import FEATURE, listed
 from fedhlcr.analysis.axes import Axis, axis_of
-from fedhlcr.analysis.effects import feature_names
+from fedhlcr.analysis.effects import feature_names, target_name
+from fedhlcr.analysis.links import NO_TARGET
 from fedhlcr.analysis.summary import MAX_FEATURES
-from fedhlcr.estimators.base import HierarchicalPredictor
+from fedhlcr.estimators.base import HierarchicalPredictor, check_model, check_probability
 from fedhlcr.exceptions import ArgumentError
 
 # Of more clusters, the largest are drawn.
@@ -85,3 +86,29 @@ def _closest(given: Any, known: list[str]) -> str:
 def cluster_title(model: HierarchicalPredictor, shown: Sequence[int]) -> str:
     """The title of a legend of clusters."""
     return "cluster" if len(shown) == model.n_clusters_ else f"cluster\n({len(shown)} of {model.n_clusters_})"
+
+
+def check_agents(model: Any) -> None:
+    """Refuse anything but a fitted model that knows agents."""
+    check_model(model)
+    if not len(model.posterior_.memory.entities):
+        raise ArgumentError("`model` is public and knows no agents; use the private model, or `adapt` it to some.")
+
+
+def check_level(level: float | None, model: HierarchicalPredictor) -> None:
+    """Refuse a level outside (0, 1), and intervals if there is only one draw."""
+    if level is None:
+        return
+    check_probability(level)
+    n_draws = len(model.posterior_.draws)
+    if n_draws < 2:
+        raise ArgumentError(
+            f"intervals need at least 2 kept draws, but the model has {n_draws}; fit with a larger n_draws and for "
+            "longer, or pass level=None to leave the intervals out."
+        )
+
+
+def label_of_target(model: HierarchicalPredictor, name: str | None) -> str:
+    """The given name of the target, or that of its column, for values in the units of `fit`."""
+    own = target_name(model) if name is None else name
+    return "y" if own == NO_TARGET else own
