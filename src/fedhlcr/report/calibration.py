@@ -11,11 +11,11 @@ from markupsafe import Markup
 from fedhlcr._support.arrays import FloatArray
 from fedhlcr._support.threads import single_threaded_blas
 from fedhlcr._support.wording import EVENT, percent
+from fedhlcr.analysis.evaluation import HeldOut, coverage_gap
 from fedhlcr.estimators.base import HierarchicalPredictor
 from fedhlcr.posterior.predictive import interval_ends
 from fedhlcr.report import frames
 from fedhlcr.report.frames import Scale, Tick
-from fedhlcr.report.scores import HeldOut, coverage_gap
 
 LEVELS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
 # Quantiles of many events take long, so of more events every second, third, … is used.

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from fedhlcr._support.arrays import FloatArray
 from fedhlcr._support.wording import number, percent
-from fedhlcr.analysis.class_scores import CalibrationBin
+from fedhlcr.analysis.scores import CalibrationBin
 
 # Points of a line, and cells along a side of a density.
 MAX_POINTS = 400

@@ -17,8 +17,6 @@ from fedhlcr.report.charts import color_class
 
 # Clusters with a curve, largest first.
 MAX_CURVES = 6
-# What one round of a cycle is called, by what its axis shows.
-ROUNDS = {"month": "year", "hour": "day", "day of the week": "week"}
 # Numbers of clusters beside their curves are at least this far apart, in per cent of the height.
 LEAST_GAP = 7.0
 
@@ -70,14 +68,14 @@ def season_curves(model: HierarchicalPredictor, clusters: IndexArray) -> Seasons
     )
     target = target_axis(model)
     ticks = axis.ticks()
-    round_name = ROUNDS.get(axis.name, "cycle")
+    assert axis.cycle is not None
     places = 100.0 * axis.fractions(np.array([place for place, _ in ticks]))
     zero = 100.0 * high / (high - low)
     peaks = "; ".join(
         f"cluster {k} is highest at {_peak(own, at, ticks, places)}" for k, own in zip(shown, curves, strict=True)
     )
     unit = f"log {target.name}" if target.is_log else target.name
-    title = f"{unit[:1].upper()}{unit[1:]}, against the {round_name}’s mean"
+    title = f"{unit[:1].upper()}{unit[1:]}, against the {axis.cycle.whole}’s mean"
     svg = Markup(
         '<svg viewBox="0 0 100 100" preserveAspectRatio="none" role="img"><title>{}: {}.</title>'
         '<path class="zero" d="M0 {:.1f}H100" vector-effect="non-scaling-stroke"/>{}</svg>'

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -9,21 +10,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedhlcr.cli import options
-from fedhlcr.cli.option_checks import require_for
-from fedhlcr.cli.shell import Shell, plural
+from fedhlcr.cli.shell import plural
 
 if TYPE_CHECKING:
-    from fedhlcr.cli.events import Roles
-    from fedhlcr.cli.scoring import AnyScores
-    from fedhlcr.data.table_files import TableFile
-
-# Agents shown on a terminal.
-MOST_AGENTS = 50
+    import pyarrow as pa
 
 
 def predict(
     model: options.ModelArgument,
     data: options.DataArgument,
+    *,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -37,15 +33,10 @@ def predict(
         float | None,
         options.real("--interval", 0.01, 0.999, "Add the central interval with this probability, such as 0.9."),
     ] = None,
-    new_agents: options.NewAgentsOption = False,
-    missing: options.ModelMissingOption = None,
-    agent: options.KnownAgent = None,
-    entity: options.KnownEntity = None,
-    exposure: options.KnownExposure = None,
+    reading: options.ReadingToPredict,
+    roles: options.KnownRolesToPredict,
     stream: options.StreamOption = None,
-    as_json: options.JsonOption = False,
-    quiet: options.QuietOption = False,
-    progress: options.ProgressOption = None,
+    shell: options.Output,
 ) -> None:
     """Predict the target of events.
 
@@ -63,24 +54,21 @@ def predict(
 
     import_numba()
     import fedhlcr
-    from fedhlcr.cli.events import Roles, events_to_predict, open_events
+    from fedhlcr.cli.events import events_to_predict, is_streamed, open_events
     from fedhlcr.cli.output import STDOUT, check_table_output, write_table
     from fedhlcr.cli.predicting import open_batches, prediction_table, write_predictions
     from fedhlcr.cli.scoring import predict_events
-    from fedhlcr.cli.sizes import is_streamed
     from fedhlcr.estimators.saved import load_to_predict
 
-    shell = Shell(as_json, quiet, progress)
     check_table_output(out, model, data, stdout=True)
     out = None if str(out) == STDOUT else out
     table = None
     with shell.warnings_as_notes():
         fitted: Any = load_to_predict(model) or fedhlcr.load(model)
         file = open_events(data, shell)
-        reading: dict[str, Any] = {"target": False, "missing": missing, "new_agents": new_agents, "shell": shell}
-        roles = Roles(None, agent, entity, exposure)
+        reading |= {"target": False, "shell": shell}
         # one object of JSON is in memory anyway
-        if is_streamed(file, stream) and not (as_json and out is None):
+        if is_streamed(file, stream) and not (shell.json and out is None):
             batches = open_batches(fitted, file, roles, **reading)
             write_predictions(fitted, batches, interval, out, shell)
             n_events = batches.n_events
@@ -96,7 +84,7 @@ def predict(
             write_table(out, table)
         shell.result({"events": n_events, "predictions": str(out)})
         shell.wrote(out)
-    elif table is not None and as_json:
+    elif table is not None and shell.json:
         shell.result(table.to_pydict())
     elif table is not None:
         write_table(None, table)
@@ -105,23 +93,18 @@ def predict(
 def evaluate(
     model: options.ModelArgument,
     data: options.DataArgument,
-    level: options.LevelOption = 0.9,
+    *,
+    level: Annotated[float, options.real("--level", 0.01, 0.999, "Probability of the intervals.")] = 0.9,
     by_agent: Annotated[
         bool, typer.Option("--by-agent", help="Also show the scores of each agent, worst first.")
     ] = False,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", metavar="FILE", help="Write the scores of each agent to this table.")
     ] = None,
-    new_agents: options.NewAgentsOption = False,
-    missing: options.ModelMissingOption = None,
-    target: options.KnownTarget = None,
-    agent: options.KnownAgent = None,
-    entity: options.KnownEntity = None,
-    exposure: options.KnownExposure = None,
+    reading: options.ReadingToPredict,
+    roles: options.KnownRoles,
     stream: options.StreamOption = None,
-    as_json: options.JsonOption = False,
-    quiet: options.QuietOption = False,
-    progress: options.ProgressOption = None,
+    shell: options.Output,
 ) -> None:
     """Evaluate a model on events it was not fitted to: R², errors, and the share of targets inside their intervals.
 
@@ -138,94 +121,59 @@ def evaluate(
     import pyarrow as pa
 
     import fedhlcr
-    from fedhlcr.cli.events import Roles, open_events
+    from fedhlcr.analysis import evaluation
+    from fedhlcr.analysis.evaluation import SeenEvents
+    from fedhlcr.cli.events import events_to_predict, is_streamed, open_events
     from fedhlcr.cli.output import check_table_output, write_table
-    from fedhlcr.cli.predicting import StreamedScores, open_batches
-    from fedhlcr.cli.scoring import tell_calibration, tell_scores
-    from fedhlcr.cli.sizes import is_streamed
+    from fedhlcr.cli.predicting import open_batches, predict_batches
+    from fedhlcr.cli.scoring import EventScores, predict_events, tell_agents, tell_calibration, tell_rivals, tell_scores
 
-    shell = Shell(as_json, quiet, progress)
     check_table_output(out, model, data)
-    by_agent_too = by_agent or out is not None
+    wants_agents = by_agent or out is not None
+    compared = None
     with shell.warnings_as_notes():
         fitted = fedhlcr.load(model)
         file = open_events(data, shell)
-        reading: dict[str, Any] = {"target": True, "missing": missing, "new_agents": new_agents, "shell": shell}
-        roles = Roles(target, agent, entity, exposure)
+        reading |= {"target": True, "shell": shell}
         if is_streamed(file, stream):
-            batches = open_batches(fitted, file, roles, **reading)
-            found = StreamedScores(fitted, batches, level, shell, by_agent=by_agent_too)
-            result = tell_scores(shell, found.scores, "event")
-            by = found.by_agent
-            if len(found.y):
-                result["calibration"] = tell_calibration(shell, found.y, found.probability)
-            shell.note("simpler models are compared only if the table is read at once; add --in-memory for that")
+            seen = SeenEvents(fitted)
+            parts = predict_batches(fitted, open_batches(fitted, file, roles, **reading), level, seen, shell)
+            found = EventScores(fitted, parts, level, by_agent=wants_agents)
+            was_fitted = seen.were_fitted
         else:
-            result, by = _evaluate_at_once(fitted, file, roles, level, by_agent=by_agent_too, **reading)
-    if by_agent_too:
-        result["agents"] = [{"agent": name, **scores._asdict()} for name, scores in by]
+            events = events_to_predict(fitted, file, roles, **reading)
+            predicted = predict_events(fitted, events, level, shell)
+            found = EventScores(fitted, [(events, predicted)], level, by_agent=wants_agents)
+            with shell.stage("fitting simpler models"):
+                compared = evaluation.evaluate(fitted, events.held_out, level, predicted)
+            was_fitted = compared.was_fitted
+        if was_fitted:
+            shell.note("the model was fitted to these very events, so these scores are optimistic")
+        result = tell_scores(shell, fitted.family, found.scores, "event")
+        if found.calibrated is not None:
+            result["calibration"] = tell_calibration(shell, *found.calibrated)
+        if compared is None:
+            shell.note("simpler models are compared only if the table is read at once; add --in-memory for that")
+        elif rivals := tell_rivals(shell, compared):
+            result["compared"] = rivals
+    if wants_agents:
+        result["agents"] = [{"agent": name, **scores.to_dict()} for name, scores in found.by_agent]
         if out is not None:
             write_table(out, pa.Table.from_pylist([row | {"agent": str(row["agent"])} for row in result["agents"]]))
             shell.wrote(out)
         if by_agent:
-            _tell_agents(shell, by)
+            tell_agents(shell, fitted.family, found.by_agent)
     shell.result(result)
-
-
-def _evaluate_at_once(
-    fitted: Any, file: TableFile, roles: Roles, level: float, *, by_agent: bool, shell: Shell, **reading: Any
-) -> tuple[dict[str, Any], list[tuple[Any, AnyScores]]]:
-    """Show the scores of events that are read at once; return them, and those of each agent if asked for."""
-    from fedhlcr.analysis.evaluation import rows_by_agent
-    from fedhlcr.analysis.running_scores import EVERYBODY
-    from fedhlcr.cli.events import events_to_predict, seen
-    from fedhlcr.cli.families import outcomes
-    from fedhlcr.cli.scoring import predict_events, scores_of, tell_calibration, tell_rivals, tell_scores
-    from fedhlcr.data.hierarchy import row_agents
-
-    events = events_to_predict(fitted, file, roles, shell=shell, **reading)
-    if seen(fitted, events):
-        shell.note("the model was fitted to these very events, so these scores are optimistic")
-    predicted = predict_events(fitted, events, level, shell)
-    result = tell_scores(shell, scores_of(fitted, events, predicted, level), "event")
-    if fitted.family.has_classes:
-        result["calibration"] = tell_calibration(shell, outcomes(fitted, events.y), predicted.mean)
-    if rivals := tell_rivals(shell, fitted, events, predicted):
-        result["compared"] = rivals
-    agents = rows_by_agent(row_agents(events.agents, len(events))) if by_agent else []
-    return result, [
-        (EVERYBODY if events.agents is None else name, scores_of(fitted, events, predicted, level, rows))
-        for name, rows in agents
-    ]
-
-
-def _tell_agents(shell: Shell, by: list[tuple[Any, AnyScores]]) -> None:
-    from fedhlcr.cli.scoring import AGENT_COLUMNS, figure
-
-    shell.say()
-    criterion, columns = AGENT_COLUMNS[type(by[0][1])]
-    worst = sorted(by, key=lambda pair: -getattr(pair[1], criterion))
-    rows = [
-        (str(agent), f"{scores.n_events:,}", *(figure(scores, field) for field in columns.values()))
-        for agent, scores in worst[:MOST_AGENTS]
-    ]
-    shell.table(("agent, worst first", "events", *columns), rows)
-    if len(by) > MOST_AGENTS:
-        shell.say(f"… and {plural(len(by) - MOST_AGENTS, 'more agent')}; --out FILE or --json shows all.")
 
 
 def adapt(
     model: options.ModelArgument,
     data: options.DataArgument,
+    *,
     out: Annotated[Path, typer.Option("--out", "-o", metavar="MODEL", help="Write the adapted model to this file.")],
-    missing: options.ModelMissingOption = None,
-    target: options.KnownTarget = None,
-    agent: options.KnownAgent = None,
-    entity: options.KnownEntity = None,
-    exposure: options.KnownExposure = None,
-    as_json: options.JsonOption = False,
-    quiet: options.QuietOption = False,
-    progress: options.ProgressOption = None,
+    reading: options.ReadingToAdapt,
+    roles: options.KnownRoles,
+    shell: options.Output,
 ) -> None:
     """Add new events of known or new agents to a model, without fitting the clusters again.
 
@@ -236,17 +184,15 @@ def adapt(
     fedhlcr adapt sales.fedhlcr test.csv --out adapted.fedhlcr
     """
     import fedhlcr
-    from fedhlcr.cli.events import Roles, events_for, seen
+    from fedhlcr.cli.events import events_for, seen
     from fedhlcr.cli.output import check_output, write_output
     from fedhlcr.estimators import saving
     from fedhlcr.kernels import ahead
 
-    shell = Shell(as_json, quiet, progress)
     check_output(out, data)
     with shell.warnings_as_notes():
         fitted = fedhlcr.load(model)
-        roles = Roles(target, agent, entity, exposure)
-        events = events_for(fitted, data, roles, target=True, missing=missing, shell=shell)
+        events = events_for(fitted, data, roles, target=True, shell=shell, **reading)
         ahead.prepare(ahead.for_adapting(fitted.posterior_.likelihood.name))
         if seen(fitted, events):
             shell.note("the model was fitted to these very events, so they now count twice")
@@ -276,6 +222,7 @@ def report(
             show_default=False,
         ),
     ] = None,
+    *,
     out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="Write the report to this file.")] = Path(
         "report.html"
     ),
@@ -299,15 +246,9 @@ def report(
             show_default=False,
         ),
     ] = None,
-    new_agents: options.NewAgentsOption = False,
-    missing: options.ModelMissingOption = None,
-    target: options.KnownTarget = None,
-    agent: options.KnownAgent = None,
-    entity: options.KnownEntity = None,
-    exposure: options.KnownExposure = None,
-    as_json: options.JsonOption = False,
-    quiet: options.QuietOption = False,
-    progress: options.ProgressOption = None,
+    reading: options.ReadingToPredict,
+    roles: options.KnownRoles,
+    shell: options.Output,
 ) -> None:
     """Write a report on a model: one HTML file that any browser shows.
 
@@ -317,30 +258,22 @@ def report(
     fedhlcr report sales.fedhlcr test.csv --out report.html
     """
     import fedhlcr
-    from fedhlcr.cli.events import Roles, events_to_predict
+    from fedhlcr.cli.events import events_to_predict
     from fedhlcr.cli.output import check_output, write_output
-    from fedhlcr.cli.places import read_places
     from fedhlcr.kernels import ahead
     from fedhlcr.report import HeldOut, render_report
 
-    shell = Shell(as_json, quiet, progress)
-    for_data = {"new_agents": new_agents, "missing": missing, "target": target, "agent": agent, "entity": entity}
-    for_data["exposure"] = exposure
-    require_for("DATA", data is not None or draw is not None, **for_data)
+    options.require_for("DATA", data is not None or draw is not None, reading | asdict(roles))
     check_output(out, model, data, draw, places)
     with shell.warnings_as_notes():
         fitted = fedhlcr.load(model)
         ahead.prepare(ahead.for_reports(fitted.posterior_.likelihood.name))
-        roles = Roles(target, agent, entity, exposure)
-        located = None if places is None else read_places(fitted, places)
+        located = None if places is None else _read_places(fitted, places)
 
         def read(table: str | None) -> HeldOut | None:
             if table is None:
                 return None
-            events = events_to_predict(
-                fitted, table, roles, target=True, missing=missing, new_agents=new_agents, shell=shell
-            )
-            return HeldOut(events.table, events.y, events.agents, events.entities, events.exposure)
+            return events_to_predict(fitted, table, roles, target=True, shell=shell, **reading).held_out
 
         held_out = read(data)
         drawn = read(draw)
@@ -349,3 +282,14 @@ def report(
     write_output(out, page.encode())
     shell.result({"report": str(out)})
     shell.wrote(out)
+
+
+def _read_places(model: Any, source: str) -> pa.Table:
+    """Read the columns that a map needs: ids and names of places as texts, coordinates as numbers."""
+    from fedhlcr.data.table_files import open_table
+    from fedhlcr.report.places import place_columns
+
+    file = open_table(source)
+    ids, coordinates, name = place_columns(model, file.columns)
+    texts = [*ids, *([] if name is None else [name])]
+    return file.read([*texts, *coordinates], texts)
