@@ -13,7 +13,6 @@ from fedhlcr._support.arrays import FloatArray, IndexArray
 from fedhlcr._support.html import block, paragraph, rows_html
 from fedhlcr._support.special import stdtrit
 from fedhlcr._support.wording import listed
-from fedhlcr.analysis.simpler import ONE_RIDGE
 from fedhlcr.exceptions import Advice, SimplerModelWarning
 
 VerdictName = Literal["better", "about the same", "worse"]
@@ -59,7 +58,14 @@ class Difference:
 
     @property
     def rival_in_words(self) -> str:
-        return "one ridge for all" if self.rival == ONE_RIDGE else f"a {self.rival}"
+        return "one ridge for all" if self.is_one_ridge else f"a {self.rival}"
+
+    @property
+    def is_one_ridge(self) -> bool:
+        # imported here: whoever loads a model to predict needs no rivals
+        from fedhlcr.analysis.simpler import ONE_RIDGE
+
+        return self.rival == ONE_RIDGE
 
 
 @dataclass(frozen=True)
@@ -116,7 +122,7 @@ class FitComparison:
 
     def advice(self, *, fit_intercept: bool = True) -> Advice:
         """How to fit the strongest of the simpler models; and with an intercept, if the model has none."""
-        is_ridge = self.strongest.rival == ONE_RIDGE
+        is_ridge = self.strongest.is_one_ridge
         # the command line always fits an intercept
         intercept = "" if fit_intercept else " The simpler models have an intercept; also try fit_intercept=True."
         return Advice(
