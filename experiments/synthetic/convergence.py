@@ -115,13 +115,13 @@ def report(records: Sequence[Record], gallery: markdown.Gallery) -> Report:  # n
     seeds = sorted({record.settings["seed"] for record in records})
     n_rounds = records[0].settings["n_rounds"]
     text = (
-        f"{SAME}. {SIZE}, σ = {NOISE_SCALE}; at most {n_rounds} rounds, data and algorithm seeds {seeds[0]}–{seeds[-1]}."
-        " *Rounds* is the first round after which the held-out error stays within 5 % of its final value. *MB* is what "
-        "has travelled until then, up and down, for all agents together: for FedHLCR whole messages and the survey "
-        "before the first round; for the other methods only their numbers, eight bytes each (four in a network), and "
-        "no survey. Blend is given the true K and hyperparameters, clustered baselines the true K; delta learns all of "
-        "them. For baselines with several starts only the best start is counted, and no search for settings. "
-        f"Networks take {MOST_NETWORK_ROUNDS} rounds at most."
+        f"{SAME}. {SIZE}, σ = {NOISE_SCALE}; at most {n_rounds} rounds, data and algorithm seeds "
+        f"{seeds[0]}–{seeds[-1]}. *Rounds* is the first round after which the held-out error stays within 5 % of its "
+        "final value. *MB* is what has travelled until then, up and down, for all agents together: for FedHLCR whole "
+        "messages and the survey before the first round; for the other methods only their numbers, eight bytes each "
+        "(four in a network), and no survey. Blend is given the true K and hyperparameters, clustered baselines the "
+        "true K; delta learns all of them. For baselines with several starts only the best start is counted, and no "
+        f"search for settings. Networks take {MOST_NETWORK_ROUNDS} rounds at most."
     )
     parts = [text]
     for share in PARTICIPATIONS:
