@@ -24,7 +24,7 @@ from fedhlcr.analysis.response_rivals import ONE_RATE, predict_means_by_rivals
 from fedhlcr.analysis.verdict import FitComparison, compare_densities
 from fedhlcr.data.hierarchy import UNKNOWN
 from fedhlcr.estimators.base import HierarchicalPredictor
-from fedhlcr.report import charts
+from fedhlcr.figures.fit import cloud_panel, reliability_panel
 from fedhlcr.report.scores import LEVEL, HeldOut, entity_groups
 
 
@@ -172,8 +172,7 @@ def score_section(scores: LinkScores) -> dict[str, Any]:
     header, rows = score_rows(scores)
     own = scores.model
     if isinstance(own, ClassScores):
-        picture = charts.reliability(scores.bins, scores.predicted)
-        ends = ("0", "1")
+        picture = reliability_panel(scores.observed, scores.predicted, has_classes=True)
         caption = (
             f"Observed share against predicted probability, in groups of events; lines are {percent(BIN_LEVEL)} "
             "intervals. On the diagonal they are equal. Bars below show how many events have which prediction"
@@ -186,7 +185,7 @@ def score_section(scores: LinkScores) -> dict[str, Any]:
         )
         inside = ""
     else:
-        picture, ends = charts.density(scores.observed, scores.predicted)
+        picture = cloud_panel(scores.observed, scores.predicted, is_cut=True)
         caption = "Observed against predicted counts"
         note = (
             "Poisson deviance: 0 for a perfect prediction; the lower, the better. D² compares it with that of the mean "
@@ -198,7 +197,6 @@ def score_section(scores: LinkScores) -> dict[str, Any]:
         "header": header,
         "rows": rows,
         "picture": picture,
-        "ends": ends,
         "caption": caption,
         "note": note,
         "inside": inside,

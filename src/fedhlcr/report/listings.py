@@ -14,7 +14,8 @@ from fedhlcr._support.arrays import FloatArray
 from fedhlcr._support.wording import number, percent
 from fedhlcr.analysis.facts import SURE, ClusterFacts, UserNames
 from fedhlcr.analysis.links import Link
-from fedhlcr.report.charts import mix_bar, tag
+from fedhlcr.figures.svg import tag
+from fedhlcr.report.charts import mix_bar
 from fedhlcr.report.findings import Findings, ListedAgents, ListedEntities
 from fedhlcr.report.packing import to_block
 from fedhlcr.report.room import MANY_ENTITIES
