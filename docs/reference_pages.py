@@ -62,13 +62,41 @@ INTERNAL = {
     "set_fitted_attributes",
     "thread_count",
 }
+# What users call of classes that mostly serve the package itself.
+SHOWN: dict[str, tuple[str, ...]] = {
+    "DifferentialPrivacy": ("plan",),
+    "Comparison": ("best", "candidates", "most_evident", "suggested", "to_dict", "verdict"),
+    "CountResult": (),
+    "Agent": ("accepted_labels", "answer", "load", "name", "posterior", "predict", "round", "save"),
+    "AgentShard": (),
+    "Broadcast": ("acknowledging", "from_bytes", "n_bytes"),
+    "FederationSettings": (),
+    "GramLayout": (),
+    "Server": (
+        "accept",
+        "close_round",
+        "forget",
+        "from_bytes",
+        "kept_draws",
+        "model",
+        "open_round",
+        "stop",
+        "to_bytes",
+    ),
+    "InProcessEngine": ("from_hierarchy",),
+    "RayCluster": (),
+    "DisclosureRule": (),
+}
 COMMON_MARK, TABLE_MARK = "<!-- what every fitted model can do -->", "<!-- pages -->"
+FILTERS = str(["!^_", *(f"!^{name}$" for name in sorted(INTERNAL))])
+ERRORS_MARK = "<!-- errors and warnings -->"
 
 
 def public_names(module: str) -> list[str]:
     """The classes and functions of a module that have a page. Exceptions are on a page of their own."""
-    names = MODULES[module] or import_module(module).__all__
-    return [name for name in names if _has_page(getattr(import_module(module), name))]
+    names = [name for name in MODULES[module] or import_module(module).__all__ if name not in ESTIMATORS]
+    first = ESTIMATORS if module == "fedhlcr" else ()
+    return [name for name in (*first, *names) if _has_page(getattr(import_module(module), name))]
 
 
 def page_of(module: str, name: str) -> str:
@@ -86,7 +114,9 @@ def navigation(overview: str) -> list[dict[str, str]]:
 
 
 def fill_in(markdown: str, overview: str) -> str:
-    """An overview or the common page, with its list of names in place of the mark."""
+    """An overview, the common page or that of errors, with its names in place of the mark."""
+    if ERRORS_MARK in markdown:
+        return markdown.replace(ERRORS_MARK, "\n".join(["| | also a | |", "|---|---|---|", *_errors()]))
     if TABLE_MARK in markdown:
         return markdown.replace(TABLE_MARK, "\n".join(["| | |", "|---|---|", *_rows(OVERVIEWS[overview])]))
     return markdown.replace(COMMON_MARK, "\n".join(_method(ESTIMATORS[0], name) for name in _common()))
@@ -125,6 +155,15 @@ def _rows(modules: tuple[str, ...]) -> Iterator[str]:
             yield f"| [`{name}`]({path}) | {' '.join(words.split())} |"
 
 
+def _errors() -> Iterator[str]:
+    module = import_module("fedhlcr.exceptions")
+    for name, kind in vars(module).items():
+        if inspect.isclass(kind) and issubclass(kind, module.FedHLCRError | module.FedHLCRWarning):
+            bases = [f"`{base.__name__}`" for base in kind.__bases__ if base.__module__ == "builtins"]
+            words = (inspect.getdoc(kind) or "").partition("\n\n")[0]
+            yield f"| `{name}` | {', '.join(bases)} | {' '.join(words.split())} |"
+
+
 def _common() -> list[str]:
     """Names of what all estimators share: the same definition, or the same words."""
     first, *others = ({name: inspect.getdoc(value) for name, value in members(one).items()} for one in ESTIMATORS)
@@ -136,7 +175,9 @@ def _page(module: str, name: str) -> str:
         value = getattr(import_module(module), name)
         # a function may have the name of its module, which griffe would take instead
         path = f"{value.__module__}.{name}" if f"{module}.{name}" in sys.modules else f"{module}.{name}"
-        return _directive(path, 1, f"{module}.{name}", inherited_members="true")
+        shown = SHOWN.get(name)
+        chosen = {"members": str(list(shown) or "false")} if shown is not None else {}
+        return _directive(path, 1, f"{module}.{name}", inherited_members="true", filters=FILTERS, **chosen)
     common, own, elsewhere = set(_common()), [], []
     earlier = {one: members(one) for one in ESTIMATORS[: ESTIMATORS.index(name)]}
     for member, value in members(name).items():

@@ -5,9 +5,11 @@ from __future__ import annotations
 import base64
 import json
 import zlib
+from dataclasses import replace
 from html.parser import HTMLParser
 
 from fedhlcr import HLCRRegressor
+from fedhlcr.analysis.evaluation import MODEL
 from fedhlcr.data.recipe import Recipe
 from fedhlcr.estimators import loading, saving
 from fedhlcr.report import HeldOut
@@ -76,3 +78,10 @@ def public(model):
 def recipe_of(features, *, target="sales", agent="agent", entity="entity", categorical=None):
     """A recipe as if the model had been fitted from the command line."""
     return Recipe(target, agent, entity, tuple(features), categorical or {})
+
+
+def with_figures(scores, **figures):
+    """An evaluation of a model that has some other figures."""
+    return replace(
+        scores, scores={**scores.scores, MODEL: replace(scores.model, figures={**scores.model.figures, **figures})}
+    )

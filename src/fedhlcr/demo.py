@@ -25,14 +25,15 @@ from fedhlcr import FedHLCRRegressor, HLCRRegressor
 from fedhlcr._support.arrays import FloatArray
 from fedhlcr._support.console import make_printable
 from fedhlcr._support.wording import CLUSTER, ROUND, Noun, byte_size, listed, percent, three_decimals
-from fedhlcr.analysis.evaluation import Errors
 from fedhlcr.analysis.facts import SURE
 from fedhlcr.analysis.regressions import KnownEntities, Predicted, predict_by_entity, predict_by_one
 from fedhlcr.analysis.rounds import FederatedRun
+from fedhlcr.analysis.scores import scores_of
 from fedhlcr.analysis.simpler import MIXED_MODEL, ONE_RIDGE, SimplerModels
 from fedhlcr.analysis.summary import text_table
 from fedhlcr.analysis.verdict import compare_densities
 from fedhlcr.analysis.words import how_sure, members_in_words, mixed_group
+from fedhlcr.data.families import REAL
 from fedhlcr.data.hierarchy import UNKNOWN
 from fedhlcr.datasets import load_airports, load_flights
 from fedhlcr.exceptions import FedHLCRWarning
@@ -331,7 +332,7 @@ def _compared(figure: float, other: float) -> str:
 def _tell_errors(predictions: list[Prediction], flights: Flights) -> None:
     """How far off the predictions are; those of the federation come first, then two alone and a mixed model."""
     own, alone, ridges, mixed = predictions[:4]
-    r2 = {p.name: Errors.of(flights.y, p.mean).r2 for p in predictions}
+    r2 = {p.name: scores_of(REAL, flights.y, p.mean).explained for p in predictions}
     rows = []
     for p in predictions:
         figures = (_error(p, flights), _error(p, flights, new=True), r2[p.name])

@@ -1,20 +1,19 @@
-"""Figures of predictions, against scikit-learn's; and whether a model has seen the events it is judged by."""
-
-import math
+"""Evaluations of models: coverage, chunks, agents; and whether a model has seen the events it is judged by."""
 
 import numpy as np
 import pytest
-from sklearn.metrics import mean_absolute_error, mean_squared_error, r2_score
 
 from fedhlcr import HLCRRegressor
 from fedhlcr.analysis import evaluation
-from fedhlcr.analysis.evaluation import Scores, predict_in_chunks, rows_by_agent, share_seen
+from fedhlcr.analysis.evaluation import EVERYBODY, AgentGroups, HeldOut, predict_in_chunks, share_seen
+from fedhlcr.analysis.scores import scores_of
 from fedhlcr.data.encoded import EncodedTable
+from fedhlcr.data.families import REAL
+from fedhlcr.data.hierarchy import index_pairs
 from fedhlcr.data.ids import read_ids
 from fedhlcr.datasets import make_hlcr
 from fedhlcr.estimators import loading, saving
 from fedhlcr.exceptions import ForgottenIdsWarning
-from fedhlcr.posterior.prediction import Moments
 from fedhlcr.posterior.predictive import interval_ends
 
 TABLE, _ = make_hlcr(8, 3, 5, 2, 2, 0.3, random_state=1)
@@ -29,42 +28,16 @@ def moments(model, level=0.8):
     return model.predict_moments(TABLE.X, TABLE.agent, TABLE.entity, interval_ends(level))
 
 
-def test_figures_are_those_of_scikit_learn(model):
+def test_coverage_is_that_of_the_intervals(model):
     predicted = moments(model)
-    scores = Scores.of(TABLE.y, predicted, 0.8)
-    assert scores.n_events == len(TABLE.y)
-    assert scores.r2 == pytest.approx(r2_score(TABLE.y, predicted.mean), rel=1e-12)
-    assert scores.mse == pytest.approx(mean_squared_error(TABLE.y, predicted.mean), rel=1e-12)
-    assert scores.mae == pytest.approx(mean_absolute_error(TABLE.y, predicted.mean), rel=1e-12)
+    scores = scores_of(REAL, TABLE.y, predicted.mean, predicted.quantiles, 0.8)
     lower, upper = model.predict_interval(TABLE.X, TABLE.agent, TABLE.entity, level=0.8)
-    assert scores.coverage == np.mean((lower <= TABLE.y) & (TABLE.y <= upper))
-    assert scores.width == pytest.approx(np.mean(upper - lower), rel=1e-12)
-    assert 0.6 < scores.coverage < 1.0
-    assert scores.level == 0.8
-
-
-def test_figures_of_each_agent(model):
-    order = np.random.default_rng(0).permutation(len(TABLE.y))
-    predicted = Moments(*(part[order] for part in moments(model)))
-    y, agents = TABLE.y[order], TABLE.agent[order]
-    by = rows_by_agent(read_ids(agents, "agent", len(y)))
-    assert [agent for agent, _ in by] == sorted(set(TABLE.agent.tolist()))
-    for agent, rows in by:
-        own, scores = agents == agent, Scores.of(y[rows], Moments(*(part[rows] for part in predicted)), 0.8)
-        assert scores.n_events == own.sum()
-        assert scores.mse == pytest.approx(mean_squared_error(y[own], predicted.mean[own]))
-        assert scores.r2 == pytest.approx(r2_score(y[own], predicted.mean[own]))
-
-
-@pytest.mark.parametrize("value", [0.0, 0.1, 1e9 + 0.1])
-@pytest.mark.parametrize("n_events", [1, 7])
-def test_a_target_without_spread_has_no_share_explained(value, n_events):
-    y = np.full(n_events, value)
-    predicted = Moments(y + 1.0, np.ones(n_events), np.column_stack([y - 1, y + 2]))
-    scores = Scores.of(y, predicted, 0.9)
-    assert math.isnan(scores.r2)
-    assert scores.mse == pytest.approx(1.0)
-    assert (scores.coverage, scores.width) == (1.0, pytest.approx(3.0))
+    assert scores["coverage"] == np.mean((lower <= TABLE.y) & (TABLE.y <= upper))
+    assert scores["width"] == pytest.approx(np.mean(upper - lower), rel=1e-12)
+    assert 0.6 < scores["coverage"] < 1.0
+    found = evaluation.evaluate(model, HeldOut(TABLE.X, TABLE.y, TABLE.agent, TABLE.entity), 0.8)
+    assert found.was_fitted
+    assert {**found.model.figures, **scores.figures} == found.model.figures
 
 
 def test_chunks_change_nothing(model, monkeypatch):
@@ -118,3 +91,18 @@ def test_some_events_are_known(model):
 def test_a_sole_agent_need_not_be_named():
     model = HLCRRegressor(2, n_sweeps=5).fit(TABLE.X, TABLE.y, entity=TABLE.entity)
     assert share(model, agent=None) == 1.0
+
+
+def test_agents_have_one_number_in_all_batches():
+    known, entities = read_ids(["b", "a", "10"], "agent", 3), read_ids([1, 1, 1], "entity", 3)
+    groups = AgentGroups(index_pairs(known, entities, known.codes, entities.codes)[0])
+    first = groups.of_rows(read_ids(["new", "a", "a"], "agent", 3), 3)
+    second = groups.of_rows(read_ids([9, 10, 9], "agent", 3), 3)
+    third = groups.of_rows(read_ids(["a", "new", "9"], "agent", 3), 3)
+    assert first.tolist() == [3, 1, 1]
+    assert second.tolist() == [4, 0, 4]
+    assert third.tolist() == [1, 3, 4]
+    assert groups.in_order() == [(9, 4), (10, 0), ("a", 1), ("new", 3)]
+    nobody = AgentGroups(index_pairs(known, entities, known.codes, entities.codes)[0])
+    assert nobody.of_rows(None, 2).tolist() == [0, 0]
+    assert nobody.in_order() == [(EVERYBODY, 0)]

@@ -10,10 +10,9 @@ import pandas as pd
 import pytest
 
 from fedhlcr import FedHLCRRegressor, HLCRRegressor, load
-from fedhlcr.analysis.axes import feature_axes
+from fedhlcr.analysis.axes import feature_axes, is_whole, known_quantiles, usual_ends
 from fedhlcr.analysis.axis_words import describe_effects
 from fedhlcr.analysis.contrasts import contrasts_of, usual_range
-from fedhlcr.analysis.feature_ranges import is_whole, known_quantiles, usual_ends
 from fedhlcr.analysis.words import describe_clusters
 from fedhlcr.model.curves import N_QUANTILES, QUANTILE_LEVELS
 from fedhlcr.report import render_report

@@ -11,21 +11,22 @@ from scipy.special import expit
 
 from fedhlcr import HLCRClassifier, HLCRCountRegressor
 from fedhlcr.analysis import response_rivals
-from fedhlcr.analysis.class_scores import ClassScores
-from fedhlcr.analysis.count_scores import poisson_deviance
 from fedhlcr.analysis.response_laws import Responses
 from fedhlcr.analysis.response_mixed import poisson_log_size
 from fedhlcr.analysis.response_ridges import EntityRegressions
-from fedhlcr.analysis.response_rivals import (
+from fedhlcr.analysis.response_rivals import predict_means_by_rivals
+from fedhlcr.analysis.scores import scores_of
+from fedhlcr.analysis.simpler import (
     LOGISTIC_PER_ENTITY,
+    MIXED_MODEL,
     ONE_LOGISTIC,
     ONE_POISSON,
     ONE_RATE,
     POISSON_PER_ENTITY,
     RATE_PER_ENTITY,
-    predict_means_by_rivals,
 )
-from fedhlcr.analysis.simpler import MIXED_MODEL
+from fedhlcr.data.families import BINARY
+from fedhlcr.data.families import COUNT as COUNTS
 from fedhlcr.data.hierarchy import UNKNOWN
 
 CLASS, COUNT = "class", "count"
@@ -60,12 +61,11 @@ class Table:
         events = model.read_events(self.X[self.test], None, self.entity[self.test])
         places = events.profiles.entities[events.profiles.of_row] if entities is None else entities
         exposure = self.exposure[self.test] if kind == COUNT else None
-        found = predict_means_by_rivals(model.posterior_, events.matrix, places, exposure)
-        return {rival.name: rival.mean for rival in found}
+        return predict_means_by_rivals(model.posterior_, events.matrix, places, exposure)
 
     def loss(self, kind, mean):
         y = self.y[self.test]
-        return ClassScores.of(y, mean).log_loss if kind == CLASS else poisson_deviance(y, mean)
+        return scores_of(BINARY, y, mean)["log_loss"] if kind == CLASS else scores_of(COUNTS, y, mean)["deviance"]
 
 
 @pytest.fixture(scope="module", params=[CLASS, COUNT])
@@ -187,10 +187,11 @@ def test_separated_constant_and_weighted_events_are_predicted(kind):
     model = kinds[kind](1, n_sweeps=20).fit(X, y, entity=entity, sample_weight=rng.integers(1, 4, len(y)))
     events = model.read_events(X, None, entity)
     places = events.profiles.entities[events.profiles.of_row]
-    for rival in predict_means_by_rivals(model.posterior_, events.matrix, places):
-        assert np.isfinite(rival.mean).all(), rival.name
-        assert (rival.mean >= 0.0).all(), rival.name
-    mixed = rival.mean
+    found = predict_means_by_rivals(model.posterior_, events.matrix, places)
+    for name, mean in found.items():
+        assert np.isfinite(mean).all(), name
+        assert (mean >= 0.0).all(), name
+    mixed = found[MIXED_MODEL]
     assert mixed[y == 1.0].mean() > 2.0 * mixed[y == 0.0].mean()
 
 

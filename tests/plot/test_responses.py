@@ -8,8 +8,8 @@ import pytest
 from matplotlib.collections import LineCollection
 
 from fedhlcr import HLCRRegressor, plot
-from fedhlcr.analysis.class_scores import calibration_bins
 from fedhlcr.analysis.effects import step_ratios
+from fedhlcr.analysis.scores import calibration_bins
 from fedhlcr.exceptions import ArgumentError
 from fedhlcr.plot._drawing import log_locator
 from tests.responses import classifier, counter, events

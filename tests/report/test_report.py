@@ -19,6 +19,7 @@ from fedhlcr._support.wording import byte_size, number, percent
 from fedhlcr.analysis.axes import feature_axes
 from fedhlcr.analysis.contrasts import usual_range
 from fedhlcr.analysis.effects import change_intervals, effect_sizes, entity_shares, unit_changes
+from fedhlcr.analysis.evaluation import evaluate
 from fedhlcr.analysis.rounds import FederatedRun
 from fedhlcr.analysis.ticks import tick_text
 from fedhlcr.analysis.verdict import Difference, FitComparison
@@ -29,9 +30,8 @@ from fedhlcr.report import doubts as doubts_module
 from fedhlcr.report import page as page_module
 from fedhlcr.report.doubts import find_doubts
 from fedhlcr.report.findings import Findings
-from fedhlcr.report.scores import score_held_out
 from tests.problems import PAPER
-from tests.reports import HOSTILE, Page, fitted, held_out, public, recipe_of
+from tests.reports import HOSTILE, Page, fitted, held_out, public, recipe_of, with_figures
 
 
 @pytest.fixture(scope="module")
@@ -206,7 +206,7 @@ def test_held_out_events_decide_whether_a_simpler_model_is_better(model, split):
     alone = headlines(doubted)["A simpler model predicts better"]
     assert alone.serious
     assert "`n_clusters=1`, `effects='entity'`, `noise='common'`" in alone.text
-    scores = score_held_out(model, held_out(split[1]))
+    scores = evaluate(model, held_out(split[1]))
     told = headlines(doubted, scores)
     assert "A simpler model predicts better" not in told
     assert not told["Held-out events do not confirm that a simpler model predicts better"].serious
@@ -231,10 +231,12 @@ def test_doubts_of_one_cluster_do_not_speak_of_several(split):
 
 
 def test_wrong_coverage_is_a_doubt(model, split):
-    scores = score_held_out(model, held_out(split[1]))
-    assert not any(headline.startswith("Intervals") for headline in headlines(model, replace(scores, coverage=0.9)))
-    assert headlines(model, replace(scores, coverage=0.5))["Intervals are too narrow"].serious
-    assert "Intervals are too wide" in headlines(model, replace(scores, coverage=1.0))
+    scores = evaluate(model, held_out(split[1]))
+    assert not any(
+        headline.startswith("Intervals") for headline in headlines(model, with_figures(scores, coverage=0.9))
+    )
+    assert headlines(model, with_figures(scores, coverage=0.5))["Intervals are too narrow"].serious
+    assert "Intervals are too wide" in headlines(model, with_figures(scores, coverage=1.0))
 
 
 def test_the_page_is_one_safe_file(model, split):

@@ -14,13 +14,13 @@ from fedhlcr import NEW, HLCRRegressor
 from fedhlcr._support.wording import Noun
 from fedhlcr.analysis import facts as facts_module
 from fedhlcr.analysis.effects import effect_sizes
-from fedhlcr.analysis.facts import SURE
+from fedhlcr.analysis.evaluation import MODEL, evaluate
+from fedhlcr.analysis.facts import SURE, AgentFacts
 from fedhlcr.analysis.ridges import PENALTIES
-from fedhlcr.analysis.simpler import SimplerModels
+from fedhlcr.analysis.simpler import RIDGE_PER_ENTITY, SimplerModels
 from fedhlcr.data.hierarchy import UNKNOWN
 from fedhlcr.report import HeldOut, render_report
-from fedhlcr.report.findings import Findings, ListedAgents
-from fedhlcr.report.scores import score_held_out
+from fedhlcr.report.findings import Findings
 from fedhlcr.report.story import agents_in_words
 from tests.reports import Page, fitted, held_out
 
@@ -28,18 +28,18 @@ from tests.reports import Page, fitted, held_out
 def test_scores_are_those_of_scikit_learn(model, split):
     test = split[1]
     ids = {"agent": test.agent, "entity": test.entity}
-    scores = score_held_out(model, held_out(test))
+    scores = evaluate(model, held_out(test))
     predicted = model.predict(test.X, **ids)
     lower, upper = model.predict_interval(test.X, **ids, level=0.9)
-    assert scores.model.r2 == pytest.approx(r2_score(test.y, predicted))
-    assert scores.model.mse == pytest.approx(mean_squared_error(test.y, predicted))
-    assert scores.model.mae == pytest.approx(mean_absolute_error(test.y, predicted))
-    assert scores.coverage == pytest.approx(((lower <= test.y) & (test.y <= upper)).mean())
+    assert scores.model["r2"] == pytest.approx(r2_score(test.y, predicted))
+    assert scores.model["mse"] == pytest.approx(mean_squared_error(test.y, predicted))
+    assert scores.model["mae"] == pytest.approx(mean_absolute_error(test.y, predicted))
+    assert scores.model["coverage"] == pytest.approx(((lower <= test.y) & (test.y <= upper)).mean())
     assert (scores.n_events, scores.n_new_agents, scores.n_new_entities) == (len(test), 0, 0)
     agent = test.agent == model.agent_ids_[3]
     expected = np.sqrt(mean_squared_error(test.y[agent], predicted[agent]))
-    assert scores.by_agent.model[3] == pytest.approx(expected)
-    assert scores.by_agent.n_events.sum() == len(test)
+    assert scores.agent_errors[MODEL][3] == pytest.approx(expected)
+    assert scores.agent_events.sum() == len(test)
 
 
 def restricted_likelihood(groups, penalty):
@@ -63,7 +63,7 @@ def restricted_likelihood(groups, penalty):
 def test_ridges_equal_those_of_the_raw_events(split, parameters, factors):
     train, test = (replace(table, X=table.X * factors + 3.0) for table in split)
     model = fitted(train, n_sweeps=20, **parameters)
-    scores, simpler = score_held_out(model, held_out(test)), SimplerModels.of(model.posterior_)
+    scores, simpler = evaluate(model, held_out(test)), SimplerModels.of(model.posterior_)
 
     def standard(X):
         return (X - train.X.mean(axis=0)) / train.X.std(axis=0)
@@ -79,22 +79,22 @@ def test_ridges_equal_those_of_the_raw_events(split, parameters, factors):
         rows = (test.agent == pair[0]) & (test.entity == pair[1])
         if rows.any():
             each[rows] = SklearnRidge(alpha=simpler.ridge_per_entity.penalty).fit(X, y).predict(standard(test.X[rows]))
-    assert [score.name for score in scores.rivals] == ["one ridge", "ridge per entity", "mixed model"]
-    for score, predicted in zip(scores.rivals, (one, each), strict=False):
-        assert score.r2 == pytest.approx(r2_score(test.y, predicted), abs=1e-7)
-        assert score.mae == pytest.approx(mean_absolute_error(test.y, predicted), abs=1e-7)
+    assert list(scores.rivals) == ["one ridge", "ridge per entity", "mixed model"]
+    for score, predicted in zip(scores.rivals.values(), (one, each), strict=False):
+        assert score["r2"] == pytest.approx(r2_score(test.y, predicted), abs=1e-7)
+        assert score["mae"] == pytest.approx(mean_absolute_error(test.y, predicted), abs=1e-7)
 
 
 def test_new_entities_fall_back_to_the_one_ridge(model, split):
     test = split[1]
     strangers = HeldOut(test.X, test.y, test.agent, np.full(len(test), "nobody knows it"))
-    scores = score_held_out(model, strangers)
-    assert [score.name for score in scores.rivals] == ["one ridge", "mixed model"]
-    assert scores.by_agent.ridge_per_entity is None
+    scores = evaluate(model, strangers)
+    assert list(scores.rivals) == ["one ridge", "mixed model"]
+    assert RIDGE_PER_ENTITY not in scores.agent_errors
     assert (scores.n_new_entities, scores.n_new_agents) == (len(test), 0)
-    bare = score_held_out(model, HeldOut(test.X, test.y, NEW))
+    bare = evaluate(model, HeldOut(test.X, test.y, NEW))
     assert bare.n_new_agents == len(test)
-    assert bare.by_agent is None
+    assert not bare.agent_errors
     features, posterior = model.posterior_.standardization.apply(test.X), model.posterior_
     predicted = SimplerModels.of(posterior).predict(features, np.where(np.arange(len(test)) % 2, UNKNOWN, 0))
     by_one, by_entity = predicted["one ridge"], predicted["ridge per entity"]
@@ -126,17 +126,17 @@ def test_a_table_with_id_columns_is_read_as_in_fit(split):
     model = HLCRRegressor(n_sweeps=20).fit(
         train.drop(columns="target"), train["target"], agent="agent", entity="entity"
     )
-    scores = score_held_out(model, HeldOut(test.drop(columns="target"), test["target"]))
+    scores = evaluate(model, HeldOut(test.drop(columns="target"), test["target"]))
     assert scores.n_new_agents == 0
-    assert scores.model.r2 == pytest.approx(model.score(test.drop(columns="target"), test["target"]))
+    assert scores.model["r2"] == pytest.approx(model.score(test.drop(columns="target"), test["target"]))
 
 
 def test_figures_on_fitted_events_are_called_optimistic(model, split):
     train, test = split
-    assert score_held_out(model, held_out(train)).was_fitted
+    assert evaluate(model, held_out(train)).was_fitted
     shuffled = np.random.default_rng(0).permutation(len(train))
-    assert score_held_out(model, held_out(train[shuffled])).was_fitted
-    assert not score_held_out(model, held_out(test)).was_fitted
+    assert evaluate(model, held_out(train[shuffled])).was_fitted
+    assert not evaluate(model, held_out(test)).was_fitted
     assert "These figures are optimistic" in Page(render_report(model, held_out(train))).text
     assert "optimistic" not in Page(render_report(model, held_out(test))).text
 
@@ -144,8 +144,8 @@ def test_figures_on_fitted_events_are_called_optimistic(model, split):
 def test_fitted_rows_without_ids_are_noticed_too(split):
     train, test = split
     model = HLCRRegressor(n_sweeps=5).fit(train.X, train.y)
-    assert score_held_out(model, HeldOut(train.X, train.y)).was_fitted
-    assert not score_held_out(model, HeldOut(test.X, test.y, NEW)).was_fitted
+    assert evaluate(model, HeldOut(train.X, train.y)).was_fitted
+    assert not evaluate(model, HeldOut(test.X, test.y, NEW)).was_fitted
 
 
 def test_entities_are_in_the_cluster_of_their_label(model, monkeypatch):
@@ -219,7 +219,7 @@ def test_spreads_are_those_of_the_features_without_standardization(split):
 def test_a_tie_is_no_main_cluster():
     weights = np.array([[0.34, 0.33, 0.33], [0.5, 0.5, 0.0], [0.6, 0.3, 0.1]])
     names = (Noun("cafe", "cafes"), Noun("drink", "drinks"))
-    (told,) = agents_in_words(ListedAgents(["a", "b", "c"], np.full(3, 6), np.full(3, 60.0), weights), names)
+    (told,) = agents_in_words(AgentFacts(["a", "b", "c"], np.full(3, 6), np.full(3, 60.0), weights), names)
     assert told.startswith("1 cafe of 3 has cluster 0 as the main cluster.")
-    (told,) = agents_in_words(ListedAgents(["a", "b"], np.full(2, 6), np.full(2, 60.0), weights[:2]), names)
+    (told,) = agents_in_words(AgentFacts(["a", "b"], np.full(2, 6), np.full(2, 60.0), weights[:2]), names)
     assert told.startswith("No cafe has one main cluster.")

@@ -10,15 +10,15 @@ import pytest
 
 from fedhlcr import HLCRClassifier, HLCRCountRegressor
 from fedhlcr.analysis.axis_words import describe_effects
-from fedhlcr.analysis.class_scores import ClassScores
 from fedhlcr.analysis.effects import step_ratios
-from fedhlcr.analysis.response_rivals import RATE_PER_ENTITY
-from fedhlcr.analysis.simpler import MIXED_MODEL
+from fedhlcr.analysis.evaluation import evaluate
+from fedhlcr.analysis.scores import scores_of
+from fedhlcr.analysis.simpler import MIXED_MODEL, RATE_PER_ENTITY
 from fedhlcr.analysis.verdict import Difference, FitComparison
+from fedhlcr.data.families import BINARY
 from fedhlcr.report import HeldOut, render_report
 from fedhlcr.report.doubts import find_doubts
 from fedhlcr.report.findings import Findings
-from fedhlcr.report.link_scores import score_link
 from fedhlcr.report.verdict import find_verdict
 from tests.reports import Page, public
 from tests.responses import classifier, counter, events
@@ -60,7 +60,7 @@ def held_out(kind):
     y = visits if is_count else classes
     model = kind(1, n_sweeps=120, n_draws=60, n_threads=1).fit(frame[::2], y[::2], agent="clinic", entity="patient")
     other = HeldOut(frame[1::2], y[1::2], "clinic", "patient")
-    return model, other, score_link(model, other.read(model), 0.5)
+    return model, other, evaluate(model, other.read(model))
 
 
 ESTIMATORS = pytest.mark.parametrize("kind", [HLCRClassifier, HLCRCountRegressor])
@@ -75,10 +75,10 @@ def own_regression(kind):
 @ESTIMATORS
 def test_events_not_fitted_are_compared_with_simpler_models(kind):
     model, other, scores = held_out(kind)
-    names = [difference.rival for difference in scores.comparison.differences]
-    assert names == [name for name, _ in scores.rivals]
+    names = [difference.rival for difference in scores.densities.differences]
+    assert names == list(scores.rivals)
     assert {RATE_PER_ENTITY, MIXED_MODEL, own_regression(kind)[0]} < set(names)
-    assert scores.comparison.n_entities == 32
+    assert scores.densities.n_entities == 32
     text = Page(render_report(model, other)).text
     for words in ("the mean of each patient", own_regression(kind)[1], "a mixed model", "may deviate"):
         assert words in text
@@ -88,16 +88,16 @@ def test_events_not_fitted_are_compared_with_simpler_models(kind):
 @ESTIMATORS
 def test_comparison_is_paired_by_event_and_bars_agree_with_it(kind):
     model, other, scores = held_out(kind)
-    (mixed,) = (score for name, score in scores.rivals if name == MIXED_MODEL)
-    (gain,) = (d.gain for d in scores.comparison.differences if d.rival == MIXED_MODEL)
+    mixed = scores.rivals[MIXED_MODEL]
+    (gain,) = (d.gain for d in scores.densities.differences if d.rival == MIXED_MODEL)
     own = scores.model
     if kind is HLCRClassifier:
-        assert gain == pytest.approx(mixed.log_loss - own.log_loss)
+        assert gain == pytest.approx(mixed["log_loss"] - own["log_loss"])
     else:
-        assert gain == pytest.approx(0.5 * (mixed.deviance - own.deviance))
+        assert gain == pytest.approx(0.5 * (mixed["deviance"] - own["deviance"]))
     bars = {name: share for name, share, _ in find_verdict(model, Findings(model), scores).bars}
-    assert bars["this model"] == pytest.approx(own.d2)
-    assert bars["a mixed model"] == pytest.approx(mixed.d2)
+    assert bars["this model"] == pytest.approx(own.explained)
+    assert bars["a mixed model"] == pytest.approx(mixed.explained)
     assert (bars["this model"] > bars["a mixed model"]) == (gain > 0.0)
     assert "How much of the" in Page(render_report(model, other)).text
 
@@ -114,7 +114,7 @@ def test_comparison_is_paired_by_event_and_bars_agree_with_it(kind):
 def test_verdict_on_responses_says_what_to_use(kind, gain, name, said):
     model, _, scores = held_out(kind)
     found = FitComparison((Difference("one ridge", 2.0, 0.2, 32), Difference(MIXED_MODEL, gain, 0.2, 32)), 100, 32)
-    verdict = find_verdict(model, Findings(model), replace(scores, comparison=found))
+    verdict = find_verdict(model, Findings(model), replace(scores, densities=found))
     assert verdict.name == name
     assert said in verdict.sentences[0]
     advised = f'`{kind.__name__}(n_clusters=1, effects="entity")`'
@@ -124,7 +124,7 @@ def test_verdict_on_responses_says_what_to_use(kind, gain, name, said):
 def test_one_cluster_with_effects_is_called_a_mixed_model():
     model, _, scores = held_out(HLCRClassifier)
     found = FitComparison((Difference(MIXED_MODEL, 0.1, 0.2, 32),), 100, 32)
-    scores, findings = replace(scores, comparison=found), Findings(model)
+    scores, findings = replace(scores, densities=found), Findings(model)
     differences = findings.differences
     for has_effect in (True, False):
         findings.differences = differences._replace(has_entity_effect=np.array([has_effect, False]))
@@ -136,9 +136,9 @@ def test_one_cluster_with_effects_is_called_a_mixed_model():
 @ESTIMATORS
 def test_other_rivals_on_responses_can_be_used_too(kind):
     model, _, scores = held_out(kind)
-    for name, _ in scores.rivals:
+    for name in scores.rivals:
         found = FitComparison((Difference(name, -1.0, 0.2, 32),), 100, 32)
-        verdict = find_verdict(model, Findings(model), replace(scores, comparison=found))
+        verdict = find_verdict(model, Findings(model), replace(scores, densities=found))
         assert verdict.advice.startswith("If you want predictions, use ")
         assert ("`" in verdict.advice) == (name != RATE_PER_ENTITY)
         assert ("not compared with a mixed model" in " ".join(verdict.sentences)) == (name != MIXED_MODEL)
@@ -147,10 +147,11 @@ def test_other_rivals_on_responses_can_be_used_too(kind):
 @ESTIMATORS
 def test_slight_differences_of_responses_are_called_slight(kind):
     model, _, scores = held_out(kind)
-    own, what = scores.model, "log_loss" if kind is HLCRClassifier else "d2"
-    near = own._replace(**{what: getattr(own, what) * 1.001})
+    near = replace(scores.model, explained=scores.model.explained * 1.001)
     found = FitComparison((Difference(MIXED_MODEL, -1.0, 0.2, 32),), 100, 32)
-    verdict = find_verdict(model, Findings(model), replace(scores, rivals=((MIXED_MODEL, near),), comparison=found))
+    verdict = find_verdict(
+        model, Findings(model), replace(scores, scores={**scores.scores, MIXED_MODEL: near}, densities=found)
+    )
     assert verdict.badge == "Slightly worse"
     assert "slightly better than the model does" in verdict.sentences[0]
 
@@ -159,7 +160,7 @@ def test_slight_differences_of_responses_are_called_slight(kind):
 def test_a_better_rival_of_responses_is_doubted_in_its_place(kind):
     model, _, scores = held_out(kind)
     found = FitComparison((Difference(MIXED_MODEL, -1.0, 0.2, 32),), 100, 32)
-    worse = replace(scores, comparison=found)
+    worse = replace(scores, densities=found)
     headlines = [doubt.headline for doubt in find_doubts(model, Findings(model), None, worse)]
     assert "On held-out events a mixed model predicts better than HLCR" in headlines
     quiet = [doubt.headline for doubt in find_doubts(model, Findings(model), None, replace(worse, was_fitted=True))]
@@ -171,8 +172,8 @@ def test_report_of_a_classifier_shows_scores_and_a_reliability_diagram():
     html = page(model)
     shown, text = Page(html), Page(html).text
     probability = model.predict_proba(frame, agent="clinic", entity="patient")[:, 1]
-    scores = ClassScores.of((classes == "severe").astype(float), probability)
-    for figure in (scores.log_loss, scores.auc, scores.brier, scores.calibration_error):
+    scores = scores_of(BINARY, (classes == "severe").astype(float), probability)
+    for figure in (scores[name] for name in ("log_loss", "auc", "brier", "calibration_error")):
         assert f"{figure:.3f}" in text
     told = [attributes.get("aria-label", "") for tag, attributes in shown.tags if tag == "svg"]
     assert any(words.startswith("Observed share against predicted probability: ") for words in told)

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from fedhlcr import HLCRRegressor, hold_out_events
+from fedhlcr.analysis.names import LONGEST, NO_NAME, names_to_show
 from fedhlcr.datasets import make_hlcr
 from fedhlcr.report import HeldOut, render_report, room
 from fedhlcr.report.findings import Findings
-from fedhlcr.report.names import LONGEST, NO_NAME, names_to_show
 from fedhlcr.report.packing import size_of_names, to_block
 from tests.reports import HOSTILE, Page, held_out, unpacked
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from fedhlcr.analysis.evaluation import MODEL, entity_groups, evaluate
 from fedhlcr.analysis.facts import SURE, LabelCertainty
 from fedhlcr.analysis.simpler import MIXED_MODEL, ONE_RIDGE, RIDGE_PER_ENTITY
 from fedhlcr.analysis.verdict import Difference, FitComparison
@@ -16,9 +17,8 @@ from fedhlcr.data.hierarchy import UNKNOWN
 from fedhlcr.report import render_report
 from fedhlcr.report.findings import Findings
 from fedhlcr.report.panels import MOST_PANELS, shown_clusters
-from fedhlcr.report.scores import entity_groups, score_held_out
 from fedhlcr.report.verdict import find_verdict
-from tests.reports import Page, fitted, held_out, public, recipe_of
+from tests.reports import Page, fitted, held_out, public, recipe_of, with_figures
 
 
 def compared(**gains):
@@ -29,7 +29,7 @@ def compared(**gains):
 
 @pytest.fixture(scope="module")
 def scores(model, split):
-    return score_held_out(model, held_out(split[1]))
+    return evaluate(model, held_out(split[1]))
 
 
 @pytest.mark.parametrize(
@@ -79,9 +79,9 @@ def test_the_badge_says_no_more_than_the_bars(model, scores, errors, densities, 
 
 @pytest.mark.parametrize(("gain", "name"), [(1.0, "better"), (-1.0, "worse")])
 def test_differences_of_less_than_a_point_are_slight(model, scores, gain, name):
-    mixed = next(score for score in scores.rivals if score.name == MIXED_MODEL)
-    near = replace(mixed, r2=scores.model.r2 - 0.004 * gain)
-    found = replace(scores, scores=(scores.model, near), errors=compared(mixed=gain), densities=compared(mixed=gain))
+    near = replace(scores.model, explained=scores.model.explained - 0.004 * gain)
+    both = {MODEL: scores.model, MIXED_MODEL: near}
+    found = replace(scores, scores=both, errors=compared(mixed=gain), densities=compared(mixed=gain))
     verdict = find_verdict(model, Findings(model), found)
     assert verdict.name == name
     assert verdict.badge == f"Slightly {name}"
@@ -91,7 +91,7 @@ def test_differences_of_less_than_a_point_are_slight(model, scores, gain, name):
 def test_errors_of_a_logarithm_are_told_in_per_cent(model, scores):
     logged = copy.copy(model)
     logged.recipe_ = recipe_of(["x0", "x1", "x2"], target="log_units")
-    own = replace(scores, scores=(replace(scores.model, mae=0.2), *scores.rivals))
+    own = with_figures(scores, mae=0.2)
     assert find_verdict(logged, Findings(logged), own).sentences[1] == "The model is typically off by about 22 %."
 
 
@@ -111,14 +111,16 @@ def test_bars_are_the_shares_of_variance_explained(model, scores):
         "a ridge per entity",
         "a mixed model",
     ]
-    np.testing.assert_allclose([share for _, share, _ in verdict.bars], [max(s.r2, 0.0) for s in scores.scores])
+    np.testing.assert_allclose(
+        [share for _, share, _ in verdict.bars], [max(s.explained, 0.0) for s in scores.scores.values()]
+    )
 
 
 def test_comparisons_are_paired_by_event(model, scores, split):
     test = split[1]
     predicted = model.predict(test.X, agent=test.agent, entity=test.entity)
     assert scores.errors.strongest.gain == pytest.approx(
-        min(rival.mse for rival in scores.rivals) - ((test.y - predicted) ** 2).mean()
+        min(rival["mse"] for rival in scores.rivals.values()) - ((test.y - predicted) ** 2).mean()
     )
     assert scores.densities.n_entities == len(set(zip(test.agent.tolist(), test.entity.tolist(), strict=True)))
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from fedhlcr._support.arrays import FloatArray
 from fedhlcr._support.wording import number
-from fedhlcr.analysis.axes import LARGEST_LOG, Axis
+from fedhlcr.analysis.axes import LARGEST_LOG, SPREADS_SHOWN, Axis, wide_ends
 from fedhlcr.analysis.axis_names import base_of_log
 from fedhlcr.analysis.effects import INTERVAL_LEVEL, change_intervals, target_name, target_spread
 from fedhlcr.analysis.links import Link, link_of
@@ -23,6 +23,8 @@ from fedhlcr.posterior.user_units import to_user_units
 
 # Rows whose predictions in all draws are in memory at a time.
 ROWS_AT_ONCE = 1 << 12
+# Values of a feature in its curve.
+N_VALUES = 101
 
 
 class AxisLine(NamedTuple):
@@ -56,6 +58,22 @@ class AxisLine(NamedTuple):
         return self.at(places) + residuals
 
 
+class FeatureCurve(NamedTuple):
+    """The effect of a feature on the target in one cluster, against its effect at the feature's mean.
+
+    Attributes
+    ----------
+    x : (points,) values of the feature
+    effect : (points,) posterior mean of f(x) − f(mean of x), in units of the target
+    lower, upper : (points,) ends of its interval over the draws; NaN if there is only one draw
+    """
+
+    x: FloatArray
+    effect: FloatArray
+    lower: FloatArray
+    upper: FloatArray
+
+
 def axis_line(
     model: FittedModel,
     axis: Axis,
@@ -77,7 +95,7 @@ def axis_line(
     """
     places = axis.grid() if places is None else places
     by_draw, weight = axis_draws(model, axis, cluster, places, others)
-    return _averaged(axis, places, by_draw, weight, level)
+    return AxisLine(axis, places, *_averaged(by_draw, weight, level))
 
 
 def axis_draws(
@@ -114,7 +132,20 @@ def axis_change(
     places = axis.grid() if places is None else places
     X = np.vstack([features_along(model, axis, places), model.feature_means_])
     by_draw, weight = _line_by_draw(model, cluster, X)
-    return _averaged(axis, places, by_draw[:, :-1] - by_draw[:, -1:], weight, level)
+    return AxisLine(axis, places, *_averaged(by_draw[:, :-1] - by_draw[:, -1:], weight, level))
+
+
+def usual_values(model: FittedModel, feature: int) -> FloatArray:
+    """Evenly spaced values of a feature, over most of its fitted range."""
+    return np.linspace(*wide_ends(model, feature, SPREADS_SHOWN), N_VALUES)
+
+
+def feature_curve(model: FittedModel, feature: int, cluster: int, x: FloatArray, level: float) -> FeatureCurve:
+    """The effect of the feature at this position at the values x, in the user's units."""
+    X = np.repeat(model.feature_means_[None], 1 + len(x), axis=0)
+    X[1:, feature] = x
+    by_draw, weight = _line_by_draw(model, cluster, X)
+    return FeatureCurve(x, *_averaged(by_draw[:, 1:] - by_draw[:, :1], weight, level))
 
 
 def features_along(model: FittedModel, axis: Axis, places: FloatArray, others: FloatArray | None = None) -> FloatArray:
@@ -150,11 +181,11 @@ def _line_by_draw(model: FittedModel, cluster: int, X: FloatArray) -> tuple[Floa
     return intercepts[:, None] + slopes @ design.T, mass[:, cluster]
 
 
-def _averaged(axis: Axis, places: FloatArray, by_draw: FloatArray, weight: FloatArray, level: float) -> AxisLine:
+def _averaged(by_draw: FloatArray, weight: FloatArray, level: float) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Mean over the draws (draws, points), and ends of the interval; NaN if there is only one draw."""
     mean = weight @ by_draw / weight.sum()
     weight = weight if len(weight) > 1 else np.zeros_like(weight)
-    ends = central_interval(by_draw, np.broadcast_to(weight[:, None], by_draw.shape), level)
-    return AxisLine(axis, places, mean, *ends)
+    return mean, *central_interval(by_draw, np.broadcast_to(weight[:, None], by_draw.shape), level)
 
 
 def axis_strengths(model: FittedModel, axes: tuple[Axis, ...]) -> FloatArray:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from fedhlcr._support.wording import fine_percent, number, percent
-from fedhlcr.analysis.axes import Axis, feature_axes
+from fedhlcr.analysis.axes import Axis, feature_axes, is_whole
 from fedhlcr.analysis.axis_lines import TargetAxis, axis_is_clear, axis_line, axis_strengths, target_axis
 from fedhlcr.analysis.contrasts import cycle_line, is_doubled, place_name, usual_range
-from fedhlcr.analysis.feature_ranges import is_whole
 from fedhlcr.analysis.ticks import range_text, tick_text
 from fedhlcr.posterior.fitted_model import FittedModel
 

@@ -9,10 +9,9 @@ from typing import NamedTuple
 import numpy as np
 
 from fedhlcr._support.arrays import FloatArray
-from fedhlcr.analysis.axes import Axis
+from fedhlcr.analysis.axes import Axis, is_whole, usual_ends
 from fedhlcr.analysis.axis_lines import axis_draws
 from fedhlcr.analysis.effects import INTERVAL_LEVEL, entity_shares
-from fedhlcr.analysis.feature_ranges import is_whole, usual_ends
 from fedhlcr.analysis.links import link_of
 from fedhlcr.analysis.ticks import range_text
 from fedhlcr.posterior.alignment import central_interval

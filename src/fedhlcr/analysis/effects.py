@@ -1,20 +1,31 @@
-"""What the clusters' regressions say of each feature, in the user's units: changes, ratios, intervals and effects."""
+"""What regressions say of each feature, in the user's units.
+
+Changes, ratios, intervals and effects of the clusters, and how much entities of one cluster differ.
+"""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from numbers import Integral
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedhlcr._support.arrays import FloatArray
-from fedhlcr._support.wording import printable
+from fedhlcr._support.wording import FEATURE, listed, printable
+from fedhlcr.exceptions import ArgumentError
+from fedhlcr.model.differences import Differences
 from fedhlcr.posterior.alignment import central_interval, coef_by_draw
 from fedhlcr.posterior.fitted_model import FittedModel
-from fedhlcr.posterior.user_units import to_user_units
+from fedhlcr.posterior.user_units import HasUnits, coef_transform, to_user_units
 
 # Probability of the intervals of coefficients.
 INTERVAL_LEVEL = 0.9
+# The range of the noise holds this share of the entities.
+NOISE_RANGE = 0.8
+# Effects below this share of the target's scale are rounding errors.
+NO_EFFECT = 1e-9
 
 
 def target_name(model: FittedModel) -> str:
@@ -172,3 +183,78 @@ def step_ratios(model: FittedModel, level: float = INTERVAL_LEVEL) -> tuple[Floa
             np.asarray(np.exp(part * sizes)) for part in (unit_changes(model), *change_intervals(model, level))
         )
     return ratios, lower, upper
+
+
+class EntityDifferences(NamedTuple):
+    """Standard deviations of effects within a cluster, and the range of the noise, in the user's units.
+
+    Attributes
+    ----------
+    entity_scales, agent_scales : (1 + n_features,) of the level, which is the prediction at the features' means, and of
+        each slope; posterior means. 0 where there is no effect.
+    has_entity_effect, has_agent_effect : (1 + n_features,) where there is one
+    typical_effect : (1 + n_features,) the entities' scales, those of slopes for one standard deviation of the feature
+    noise_range : the noise of the middle 80 % of the entities; None if all have the same
+    """
+
+    entity_scales: FloatArray
+    agent_scales: FloatArray
+    has_entity_effect: NDArray[np.bool_]
+    has_agent_effect: NDArray[np.bool_]
+    typical_effect: FloatArray
+    noise_range: tuple[float, float] | None
+
+
+def entity_differences(model: HasUnits) -> EntityDifferences | None:
+    """How entities of one cluster differ; None if the model takes them as equal."""
+    posterior = model.posterior_
+    found = posterior.likelihood.differences(posterior.draws.stacked)
+    units = posterior.standardization
+    if found is None:
+        return None
+    target_scale = float(units.scale[-1])
+    size = np.concatenate([[1.0], model.feature_spreads_])
+    of_entities, of_agents = (scales.mean(axis=0) for scales in scales_by_draw(model, found))
+    ends = (found.noise_quantile(0.5 - NOISE_RANGE / 2), found.noise_quantile(0.5 + NOISE_RANGE / 2))
+    return EntityDifferences(
+        of_entities,
+        of_agents,
+        of_entities * size > NO_EFFECT * target_scale,
+        of_agents * size > NO_EFFECT * target_scale,
+        of_entities * size,
+        (ends[0] * target_scale, ends[1] * target_scale) if found.noise_differs else None,
+    )
+
+
+def scales_by_draw(model: HasUnits, found: Differences) -> tuple[FloatArray, FloatArray]:
+    """(draws, 1 + n_features) standard deviations of the effects of entities and of agents, in the user's units."""
+    transform = coef_transform(model, model.feature_means_)
+    of_entities, of_agents = (
+        np.sqrt(np.maximum(np.einsum("if,dfg,ig->di", transform, own, transform, optimize=True), 0.0))
+        for own in (found.entity_covariance, found.agent_covariance)
+    )
+    return of_entities, of_agents
+
+
+def feature_position(column: Any, n_features: int, names: Sequence[str] | None, argument: str) -> int:
+    """The position of a feature that is given by its name or its position; `argument` is named in errors."""
+    if isinstance(column, Integral) and not isinstance(column, (bool, np.bool_)):
+        if 0 <= int(column) < n_features:
+            return int(column)
+        raise ArgumentError(
+            f"`{argument}` refers to position {column}, but there {'is' if n_features == 1 else 'are'} "
+            f"{FEATURE.count(n_features)}; positions go from 0 to {n_features - 1}."
+        )
+    if not isinstance(column, str):
+        raise ArgumentError(
+            f"`{argument}` must refer to features by name or by position, but got an object of type "
+            f"{type(column).__name__}."
+        )
+    if names is None:
+        raise ArgumentError(
+            f"`{argument}` refers to {column!r}, but the features have no names; pass positions, or fit to a dataframe."
+        )
+    if column not in (known := [str(name) for name in names]):
+        shown = listed([repr(name) for name in known])
+        raise ArgumentError(f"`{argument}` refers to {column!r}, but the features are {shown}; check the spelling.")
+    return known.index(column)

@@ -1,18 +1,27 @@
-"""How well a model predicts events: errors and coverage, overall and by agent."""
+"""How well a model predicts events, compared with simpler models: one evaluation for all families of targets."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from itertools import pairwise
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedhlcr._support.arrays import FloatArray
+from fedhlcr._support.arrays import FloatArray, IndexArray
+from fedhlcr._support.threads import single_threaded_blas
+from fedhlcr.analysis.rivals import predict_by_rivals
+from fedhlcr.analysis.scores import Scores, log_fit, scores_of
+from fedhlcr.analysis.simpler import ONE_RATE, RIDGE_PER_ENTITY
+from fedhlcr.analysis.verdict import FitComparison, compare_densities
+from fedhlcr.data import inputs
 from fedhlcr.data.encoded import EncodedTable
-from fedhlcr.data.hierarchy import UNKNOWN
-from fedhlcr.data.ids import Ids
+from fedhlcr.data.families import Family
+from fedhlcr.data.hierarchy import UNKNOWN, EntityIndex
+from fedhlcr.data.ids import Ids, natural_key, read_ids
+from fedhlcr.exceptions import ArgumentError
+from fedhlcr.posterior.prediction import Posterior
 from fedhlcr.posterior.predictive import Moments, interval_ends
 from fedhlcr.storage.scratch import release
 
@@ -23,55 +32,174 @@ CHUNK = 1 << 18
 Progress = Callable[[int], None]
 
 
-class Errors(NamedTuple):
-    """Errors of predictions.
+LEVEL = 0.9
+# Coverage further than this from the level of the intervals, beyond chance, is told.
+COVERAGE_SLACK = 0.02
+# The name of the model among the scores.
+MODEL = "HLCR"
+# The name of the only agent of a table without agents.
+EVERYBODY = "all events"
+
+
+def coverage_gap(level: float, n_events: int) -> float:
+    """How far the coverage of intervals may be from their level: a little, and two standard errors."""
+    return COVERAGE_SLACK + 2.0 * float(np.sqrt(level * (1.0 - level) / n_events))
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """Events that the model was not fitted with; X, y, agent, entity and, for counts, exposure as in `score`."""
+
+    X: Any
+    y: Any = None
+    agent: Any = None
+    entity: Any = None
+    exposure: Any = None
+
+    def read(self, model: Any) -> HeldOut:
+        """The same events with columns in place of names, and without rows that have missing values."""
+        given = model.events_of(self.X, self.y, self.agent, self.entity, exposure=self.exposure)
+        return HeldOut(given.X, given.y, given.agent, given.entity, given.exposure)
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """How well a model, and simpler models, predict the given events.
 
     Attributes
     ----------
-    r2 : share of the target's variance that is explained; NaN if the target is constant
-    mse, mae : mean squared and mean absolute error
+    family : what the target is
+    scores : by name, of the model first; then of simpler models, fitted to the events that the model holds
+    observed, predicted : (n_events,) targets as numbers, and their predicted means
+    n_new_entities, n_new_agents : numbers of events of new entities of known agents, and of new agents
+    was_fitted : whether these are the events the model was fitted with
+    densities : the model against the simpler ones, event by event, in log density; for counts in half the Poisson
+        deviance. None without simpler models
+    errors : the same in squared error, of real targets
+    agent_events : (agents,) number of events of each agent of the model
+    agent_errors : (agents,) root mean squared error by name, of the model and of a ridge per entity, if there is one;
+        NaN for an agent without events. Empty if all agents are new, and for classes and counts
     """
 
-    r2: float
-    mse: float
-    mae: float
+    family: Family
+    scores: Mapping[str, Scores]
+    observed: FloatArray
+    predicted: FloatArray
+    n_new_entities: int
+    n_new_agents: int
+    was_fitted: bool
+    densities: FitComparison | None
+    errors: FitComparison | None
+    agent_events: IndexArray
+    agent_errors: Mapping[str, FloatArray]
 
-    @classmethod
-    def of(cls, observed: FloatArray, predicted: FloatArray) -> Errors:
-        # rounding errors of a constant target are not a spread
-        error = observed - predicted
-        spread = float(observed.var()) if np.ptp(observed) > 0.0 else 0.0
-        mse = float((error**2).mean())
-        return cls(1.0 - mse / spread if spread > 0.0 else float("nan"), mse, float(np.abs(error).mean()))
+    @property
+    def n_events(self) -> int:
+        return len(self.observed)
+
+    @property
+    def model(self) -> Scores:
+        return self.scores[MODEL]
+
+    @property
+    def constant(self) -> Scores | None:
+        """The scores of the same prediction for all events: that of the fitted ones."""
+        return self.scores.get(ONE_RATE)
+
+    @property
+    def rivals(self) -> dict[str, Scores]:
+        """The scores of the simpler models that know features or entities."""
+        return {name: own for name, own in self.scores.items() if name not in (MODEL, ONE_RATE)}
 
 
-class Scores(NamedTuple):
-    """Errors of predictions, and coverage of their intervals.
+@single_threaded_blas
+def evaluate(model: Any, data: HeldOut, level: float = LEVEL, predicted: Moments | None = None) -> Evaluation:
+    """Compare a model and simpler models with the observed targets.
 
-    Attributes
+    Parameters
     ----------
-    n_events : number of events
-    r2, mse, mae : as in `Errors`
-    coverage : share of the targets inside their central intervals of probability `level`
-    width : mean width of these intervals
+    model : a fitted estimator
+    data : the events
     level : probability of the intervals
+    predicted : the predictions, if they are known; their quantiles are the ends of intervals
     """
+    posterior = model.posterior_
+    family = posterior.likelihood.family
+    rows = model.read_events(data.X, data.agent, data.entity)
+    n_events = len(rows.matrix)
+    observed = model.numeric_target(data.y, n_events)
+    if data.exposure is not None and not family.has_exposure:
+        raise ArgumentError("`exposure` is for counts; leave it out, or use a model of counts.")
+    agents, entities = (ids[rows.profiles.of_row] for ids in (rows.profiles.agents, rows.profiles.entities))
+    offset = inputs.log_exposure(data.exposure, n_events)
+    if predicted is None:
+        predicted = _predict(posterior, rows, level, offset)
+    exposure = None if offset is None else np.exp(offset)
+    own = None if family.has_link else posterior.log_density(rows.matrix, observed, rows.profiles)
+    scores = {MODEL: scores_of(family, observed, predicted.mean, predicted.quantiles, level, own)}
+    rivals = predict_by_rivals(posterior, rows.matrix, observed, entities, exposure)
+    for rival in rivals:
+        density = None if family.has_link else rival.log_density
+        scores[rival.name] = scores_of(family, observed, rival.mean, log_density=density)
+    densities = errors = None
+    compared = [rival for rival in rivals if rival.name != ONE_RATE]
+    if compared:
+        groups = entity_groups(entities, rows.agent, rows.entity)
+        fit = log_fit(family, observed, predicted.mean) if own is None else own
+        densities = compare_densities(fit, {rival.name: rival.log_density for rival in compared}, groups)
+        if not family.has_link:
+            squares = {rival.name: -((observed - rival.mean) ** 2) for rival in compared}
+            errors = compare_densities(-((observed - predicted.mean) ** 2), squares, groups)
+    known = agents != UNKNOWN
+    of_agents = {}
+    if errors is not None and known.any():
+        means = {MODEL: predicted.mean, **{r.name: r.mean for r in compared if r.name == RIDGE_PER_ENTITY}}
+        of_agents = {
+            name: _agent_errors(len(model.agent_ids_), agents, observed - mean) for name, mean in means.items()
+        }
+    return Evaluation(
+        family=family,
+        scores=scores,
+        observed=observed,
+        predicted=predicted.mean,
+        n_new_entities=int(((entities == UNKNOWN) & known).sum()),
+        n_new_agents=int((~known).sum()),
+        was_fitted=was_fitted(model, rows.features, data.y, rows.agent, rows.entity),
+        densities=densities,
+        errors=errors,
+        agent_events=np.bincount(agents[known], minlength=len(model.agent_ids_)),
+        agent_errors=of_agents,
+    )
 
-    n_events: int
-    r2: float
-    mse: float
-    mae: float
-    coverage: float
-    width: float
-    level: float
 
-    @classmethod
-    def of(cls, y: FloatArray, predicted: Moments, level: float) -> Scores:
-        """Scores of `predicted`, whose two quantiles are the ends of the intervals."""
-        lower, upper = predicted.quantiles.T
-        inside = (lower <= y) & (y <= upper)
-        errors = Errors.of(y, predicted.mean)
-        return cls(len(y), *errors, float(inside.mean()), float((upper - lower).mean()), level)
+def _predict(posterior: Posterior, rows: Any, level: float, offset: FloatArray | None) -> Moments:
+    """Predictions of rows; the quantiles are the ends of intervals."""
+    if not posterior.likelihood.family.has_exposure:
+        return posterior.predict(rows.matrix, rows.profiles, interval_ends(level), offset)
+    # the interval of a count is not bounded by its central quantiles
+    moments = posterior.predict(rows.matrix, rows.profiles, (), offset)
+    ends = posterior.interval(rows.matrix, rows.profiles, level, offset)
+    return moments._replace(quantiles=np.column_stack(ends))
+
+
+def _agent_errors(n_agents: int, agents: IndexArray, error: FloatArray) -> FloatArray:
+    known = agents != UNKNOWN
+    n_events = np.bincount(agents[known], minlength=n_agents)
+    total = np.bincount(agents[known], weights=error[known] ** 2, minlength=n_agents)
+    return np.sqrt(np.where(n_events > 0, total / np.maximum(n_events, 1), np.nan))
+
+
+def entity_groups(entities: IndexArray, own_agent: Any, own_entity: Any) -> IndexArray:
+    """(events,) a number for the entity of each event, also of entities that the model does not know."""
+    groups = np.array(entities)
+    new = groups == UNKNOWN
+    if new.any():
+        given = {"agent": own_agent, "entity": own_entity}
+        codes = [read_ids(own, name, len(groups)).codes[new] for name, own in given.items() if own is not None]
+        # rows without ids are entities of their own
+        pairs = np.column_stack(codes) if codes else np.arange(new.sum())[:, None]
+        groups[new] = groups.max() + 1 + np.unique(pairs, axis=0, return_inverse=True)[1].ravel()
+    return groups
 
 
 def predict_in_chunks(
@@ -95,7 +223,7 @@ def predict_in_chunks(
     exposure : of the rows, for counts
     """
     # the interval of a count is not bounded by its central quantiles
-    has_counts = model.family.has_exposure
+    has_counts = model.posterior_.likelihood.family.has_exposure
     levels = () if level is None or has_counts else interval_ends(level)
     parts = []
     for first in range(0, len(table), CHUNK):
@@ -185,8 +313,29 @@ def _same(a: FloatArray, b: FloatArray) -> NDArray[np.bool_]:
     return np.asarray(np.abs(a - b).max(axis=1) <= 1e-8 * size)
 
 
-def rows_by_agent(agents: Ids) -> list[tuple[Any, NDArray[np.intp]]]:
-    """Positions of each agent's events, in the order of the agents."""
-    order = np.argsort(agents.codes, kind="stable")
-    ends = np.searchsorted(agents.codes[order], np.arange(len(agents.texts) + 1))
-    return [(agent, order[first:last]) for agent, (first, last) in zip(agents.values, pairwise(ends), strict=True)]
+class AgentGroups:
+    """Numbers for the agents of a table that comes in batches: those that a model knows, then new ones."""
+
+    def __init__(self, index: EntityIndex) -> None:
+        self._index = index
+        self._new: dict[str, int] = {}
+        # the names of the agents that occur, as the table has them
+        self._names: dict[int, tuple[str, Any]] = {}
+
+    def of_rows(self, agents: Ids | None, n_rows: int) -> IndexArray:
+        """(rows,) the number of each row's agent."""
+        if agents is None:
+            self._names[0] = ("", EVERYBODY)
+            return np.zeros(n_rows, dtype=np.int64)
+        codes = self._index.agents.texts.find(agents.texts)
+        texts = list(agents.texts)
+        for place in np.flatnonzero(codes == UNKNOWN).tolist():
+            codes[place] = self._new.setdefault(texts[place], self._index.n_agents + len(self._new))
+        for code, text, value in zip(codes.tolist(), texts, agents.values, strict=True):
+            self._names.setdefault(code, (text, value))
+        return codes[agents.codes]
+
+    def in_order(self) -> list[tuple[Any, int]]:
+        """The name and the number of each agent, in natural order."""
+        ordered = sorted(self._names.items(), key=lambda item: natural_key(item[1][0]))
+        return [(value, code) for code, (_, value) in ordered]

@@ -13,15 +13,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedhlcr._support.arrays import FloatArray
+from fedhlcr._support.arrays import FloatArray, IndexArray
 from fedhlcr._support.threads import single_threaded_blas
 from fedhlcr._support.wording import AGENT, ENTITY, Noun, noun, printable
-from fedhlcr.analysis.differences import EntityDifferences, entity_differences
 from fedhlcr.analysis.effects import (
     INTERVAL_LEVEL,
+    EntityDifferences,
     change_intervals,
     coef_intervals,
     effect_sizes,
+    entity_differences,
     entity_shares,
     feature_names,
     one_hot,
@@ -33,6 +34,7 @@ from fedhlcr.analysis.effects import (
 )
 from fedhlcr.analysis.links import Link, link_of
 from fedhlcr.analysis.memberships import MAX_EXACT, Memberships, memberships
+from fedhlcr.analysis.names import names_to_show
 from fedhlcr.posterior import alignment
 
 # An entity's label is uncertain if its probability is below this.
@@ -126,6 +128,34 @@ class LabelCertainty:
         return self.blurred if self.is_finding and len(self.blurred) > 1 else ()
 
 
+@dataclass(frozen=True)
+class AgentFacts:
+    """All agents, in the model's order.
+
+    Attributes
+    ----------
+    ids : as they are shown
+    n_entities, n_events : (agents,)
+    weights : (agents, clusters) shares of its entities, mean over the draws
+    """
+
+    ids: list[str]
+    n_entities: IndexArray
+    n_events: FloatArray
+    weights: FloatArray
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @property
+    def main_cluster(self) -> IndexArray:
+        return self.weights.argmax(axis=1)
+
+    def effective_clusters(self) -> FloatArray:
+        """Effective number of clusters of each agent: 1 / Σ_k share_k²."""
+        return np.asarray(1.0 / (self.weights**2).sum(axis=1))
+
+
 class Facts:
     """What is said of a fitted model. Each fact is computed when it is first asked for."""
 
@@ -155,8 +185,13 @@ class Facts:
         return len(self._store) > 0
 
     @cached_property
+    def events_of_entities(self) -> FloatArray:
+        """(entities,) numbers of events."""
+        return self._posterior.layout.n_events(self._store.grams)
+
+    @property
     def n_events(self) -> float:
-        return float(self._posterior.layout.n_events(self._store.grams).sum())
+        return float(self.events_of_entities.sum())
 
     @property
     def n_chains(self) -> int:
@@ -220,6 +255,21 @@ class Facts:
         """Positions of the features with the strongest effects over all clusters, in the order of the table."""
         strength = sum(cluster.effects**2 for cluster in self.clusters)
         return sorted(np.argsort(-np.asarray(strength), kind="stable")[:most].tolist())
+
+    @cached_property
+    @single_threaded_blas
+    def agents(self) -> AgentFacts | None:
+        """All agents; None if the model is public."""
+        if not self.holds_entities:
+            return None
+        index = self._store.index
+        n_events = np.bincount(index.agent_of, weights=self.events_of_entities, minlength=index.n_agents)
+        return AgentFacts(
+            names_to_show(index.agents.texts),
+            np.diff(index.agent_start),
+            n_events.astype(np.float64),
+            alignment.mean_compositions(self._posterior.memory, self.model.alignment_),
+        )
 
     @cached_property
     @single_threaded_blas

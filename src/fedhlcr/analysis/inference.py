@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 from fedhlcr._support.arrays import FloatArray, IndexArray
 from fedhlcr._support.extras import missing_extra
 from fedhlcr._support.wording import free_name
-from fedhlcr.analysis.differences import scales_by_draw
-from fedhlcr.analysis.effects import feature_names, regressions_by_draw
+from fedhlcr.analysis.effects import feature_names, regressions_by_draw, scales_by_draw
 from fedhlcr.analysis.tables import INTERCEPT
 from fedhlcr.model.counts import CountGlobals
 from fedhlcr.model.schema import COEF

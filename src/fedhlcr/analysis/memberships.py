@@ -63,11 +63,6 @@ def cluster_probabilities(model: FittedModel, profiles: Profiles) -> FloatArray:
     return np.concatenate(blocks)[profiles.of_row]
 
 
-def effective_clusters(shares: FloatArray) -> FloatArray:
-    """(agents,) effective number of clusters of each agent, 1 / Σ_k share_k², from shares (agents, clusters)."""
-    return np.asarray(1.0 / (shares**2).sum(axis=1))
-
-
 def _votes(model: FittedModel) -> FloatArray:
     """(entities,) share of the draws in which an entity has its label: a rough but fast certainty."""
     labels = model.posterior_.memory.labels

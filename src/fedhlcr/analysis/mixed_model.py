@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from scipy.optimize import minimize
 
 from fedhlcr._support.arrays import FloatArray
 from fedhlcr.analysis.regressions import CoefLaw
@@ -63,6 +62,9 @@ class MixedModel:
         max_iter : most steps of the optimiser
         tolerance : it stops when a step improves the log likelihood by less than this share
         """
+        # imported here, because it takes a quarter of a second, and predictions need no fit
+        from scipy.optimize import minimize
+
         kept = independent_columns(entities.xx.sum(axis=0))
         own = entities._replace(xx=entities.xx[:, kept][:, :, kept], xy=entities.xy[:, kept])
         likelihood = MixedLikelihood(own, reml=reml, diagonal=diagonal)

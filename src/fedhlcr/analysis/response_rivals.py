@@ -1,6 +1,6 @@
 """Simpler models of two classes and of counts, fitted to the events that a model holds.
 
-The analogue of `analysis.rivals`, which is for real targets: one rate for all events, a rate for each entity, one
+What `analysis.simpler` is for real targets: one rate for all events, a rate for each entity, one
 regression for all events without ids, a regression for each entity, and a mixed model.
 """
 
@@ -21,18 +21,21 @@ from fedhlcr.analysis.regressions import CoefLaw
 from fedhlcr.analysis.response_laws import POINT_WEIGHTS, POINTS, Responses
 from fedhlcr.analysis.response_mixed import MOST_RANDOM, ResponseMixedModel, poisson_log_size
 from fedhlcr.analysis.response_ridges import EntityRegressions
-from fedhlcr.analysis.simpler import MIXED_MODEL, MOST_CORRELATED
+from fedhlcr.analysis.simpler import (
+    LOGISTIC_PER_ENTITY,
+    MIXED_MODEL,
+    MOST_CORRELATED,
+    ONE_LOGISTIC,
+    ONE_POISSON,
+    ONE_RATE,
+    POISSON_PER_ENTITY,
+    RATE_PER_ENTITY,
+)
 from fedhlcr.data.events import EventStore
 from fedhlcr.data.families import COUNT
 from fedhlcr.data.hierarchy import UNKNOWN
 from fedhlcr.posterior.prediction import Posterior
 
-ONE_RATE = "one rate"
-RATE_PER_ENTITY = "rate per entity"
-ONE_LOGISTIC = "one logistic regression"
-ONE_POISSON = "one Poisson regression"
-LOGISTIC_PER_ENTITY = "logistic regression per entity"
-POISSON_PER_ENTITY = "Poisson regression per entity"
 MOST_ITERATIONS = 1000
 # The penalty of the Poisson regression; that of the logistic one is scikit-learn's default, as small for many events.
 POISSON_PENALTY = 1e-6
@@ -50,13 +53,6 @@ NUMBERS_AT_ONCE = 1 << 22
 MOST_EACH = 20_000
 # Largest logarithm of a predicted mean count.
 LARGEST_LOG_MEAN = 100.0
-
-
-class RivalMeans(NamedTuple):
-    """Predicted probabilities of a 1, or mean counts, of some events."""
-
-    name: str
-    mean: FloatArray
 
 
 class _Rows(NamedTuple):
@@ -87,8 +83,8 @@ class _Regressions(Protocol):
 @single_threaded_blas
 def predict_means_by_rivals(
     posterior: Posterior, X: FloatArray, entities: IndexArray, exposure: FloatArray | None = None
-) -> list[RivalMeans]:
-    """Predictions of simpler models, fitted to the events that a model holds; none if it holds no events.
+) -> dict[str, FloatArray]:
+    """Probabilities of a 1, or mean counts, by name of the simpler model; none if the model holds no events.
 
     Parameters
     ----------
@@ -98,7 +94,7 @@ def predict_means_by_rivals(
     """
     held = posterior.memory.entities.events
     if held is None or not held.n_events:
-        return []
+        return {}
     known, features = _standardized(held, posterior.standardization.apply(X), posterior.layout.n_inputs)
     rows = _Rows(known, features, entities, posterior.likelihood.family is COUNT)
     exposed = np.ones(len(X)) if exposure is None else exposure
@@ -114,7 +110,7 @@ def predict_means_by_rivals(
         found[POISSON_PER_ENTITY if rows.is_count else LOGISTIC_PER_ENTITY] = _by_entity(rows, one)
     if (mixed := _by_mixed_model(rows)) is not None:
         found[MIXED_MODEL] = mixed
-    return [RivalMeans(name, mean * exposed) for name, mean in found.items() if np.isfinite(mean).all()]
+    return {name: mean * exposed for name, mean in found.items() if np.isfinite(mean).all()}
 
 
 def _standardized(known: EventStore, features: FloatArray, n_inputs: int) -> tuple[EventStore, FloatArray]:

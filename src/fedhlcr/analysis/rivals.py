@@ -1,45 +1,25 @@
-"""Scores of a model and of simpler models on the same events."""
+"""Simpler models, fitted to the events that a model was fitted to, on the same events to predict."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
 from fedhlcr._support.arrays import FloatArray, IndexArray
-from fedhlcr.analysis.evaluation import Errors
+from fedhlcr.analysis.scores import log_fit
 from fedhlcr.analysis.simpler import SimplerModels
 from fedhlcr.posterior.prediction import Posterior
 
 
-@dataclass(frozen=True)
-class Score:
-    """Errors and log density of predictions, in the user's units.
+class RivalPredictions(NamedTuple):
+    """Predictions of events by a simpler model, (rows,) each, in the user's units.
 
     Attributes
     ----------
-    r2 : NaN if the target is constant
-    log_density : mean log predictive density of the events, in nats
+    mean : predicted target; a probability of a 1, or a mean count
+    log_density : of real targets; of classes log probabilities, of counts minus half the Poisson deviances
     """
-
-    name: str
-    r2: float
-    mse: float
-    mae: float
-    log_density: float
-
-    @classmethod
-    def of(cls, name: str, observed: FloatArray, predicted: FloatArray, log_density: FloatArray) -> Score:
-        return cls(name, *Errors.of(observed, predicted), float(log_density.mean()))
-
-    @property
-    def rmse(self) -> float:
-        return float(np.sqrt(self.mse))
-
-
-class RivalPredictions(NamedTuple):
-    """Predictions of events by a simpler model, (rows,) each, in the user's units."""
 
     name: str
     mean: FloatArray
@@ -47,7 +27,11 @@ class RivalPredictions(NamedTuple):
 
 
 def predict_by_rivals(
-    posterior: Posterior, X: FloatArray, observed: FloatArray, entities: IndexArray
+    posterior: Posterior,
+    X: FloatArray,
+    observed: FloatArray,
+    entities: IndexArray,
+    exposure: FloatArray | None = None,
 ) -> list[RivalPredictions]:
     """Predictions of simpler models, fitted to the entities that a model holds; none if it holds no entities.
 
@@ -55,7 +39,15 @@ def predict_by_rivals(
     ----------
     X, observed : (rows, n_features) and (rows,) events that were not fitted
     entities : (rows,) positions of the rows' entities in the model, or UNKNOWN
+    exposure : (rows,) of counts; None is 1 for every event
     """
+    family = posterior.likelihood.family
+    if family.has_link:
+        # imported here, because scikit-learn takes more than a second to import
+        from fedhlcr.analysis.response_rivals import predict_means_by_rivals
+
+        means = predict_means_by_rivals(posterior, X, entities, exposure)
+        return [RivalPredictions(name, mean, log_fit(family, observed, mean)) for name, mean in means.items()]
     if not len(posterior.memory.entities):
         return []
     units = posterior.standardization

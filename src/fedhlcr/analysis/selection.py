@@ -16,9 +16,10 @@ from fedhlcr._support.arrays import FloatArray
 from fedhlcr._support.streams import ReservedChain, Stream
 from fedhlcr._support.threads import single_threaded_blas
 from fedhlcr.analysis.comparison import AUTO, Comparison, CountResult
-from fedhlcr.analysis.evaluation import Errors
 from fedhlcr.analysis.evidence import partition_evidence
+from fedhlcr.analysis.scores import scores_of
 from fedhlcr.data import inputs
+from fedhlcr.data.families import REAL
 from fedhlcr.data.frames import Given
 from fedhlcr.data.hierarchy import index_pairs, row_agents, row_entities
 from fedhlcr.data.hold_out import hold_out_events
@@ -228,10 +229,10 @@ def _try(model: HLCRRegressor, train: _Events, test: _Events) -> _Trial:
             raise KeyboardInterrupt from None
     ids: dict[str, Any] = {"agent": test.agent, "entity": test.entity}
     log_density = model.log_density(test.X, test.y, **ids)
-    errors = Errors.of(test.y, model.predict(test.X, **ids))
+    scores = scores_of(REAL, test.y, model.predict(test.X, **ids))
     draws = model.posterior_.draws
     occupied = int((draws.entity_counts[np.argmax(draws.log_joint)] > 0).sum())
-    return _Trial(log_density, _evidence(model), errors.r2, errors.mse, occupied)
+    return _Trial(log_density, _evidence(model), scores["r2"], scores["mse"], occupied)
 
 
 @single_threaded_blas

@@ -22,6 +22,12 @@ from fedhlcr.posterior.prediction import Posterior
 ONE_RIDGE = "one ridge"
 RIDGE_PER_ENTITY = "ridge per entity"
 MIXED_MODEL = "mixed model"
+ONE_RATE = "one rate"
+RATE_PER_ENTITY = "rate per entity"
+ONE_LOGISTIC = "one logistic regression"
+ONE_POISSON = "one Poisson regression"
+LOGISTIC_PER_ENTITY = "logistic regression per entity"
+POISSON_PER_ENTITY = "Poisson regression per entity"
 # Beyond this number of coefficients the mixed model's random deviations are independent. Covariances of so many slopes
 # take long to fit and are seldom identified.
 MOST_CORRELATED = 10

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from html import escape
 from shutil import get_terminal_size
 from typing import Any
 
 import numpy as np
 
-from fedhlcr._support.html import block, heading, paragraph, rows_html
-from fedhlcr._support.wording import AGENT, CHAIN, ENTITY, EVENT, FEATURE, number, percent
+from fedhlcr._support.html import bar, block, cells_html, heading, paragraph, rows_html, shortened, table_html
+from fedhlcr._support.wording import AGENT, CHAIN, ENTITY, EVENT, FEATURE, listed, number, percent
+from fedhlcr.analysis.axis_lines import target_axis
+from fedhlcr.analysis.axis_words import describe_effects
 from fedhlcr.analysis.effects import feature_names
 from fedhlcr.analysis.facts import Facts
 from fedhlcr.analysis.words import (
@@ -34,6 +37,21 @@ N_SENTENCES = 8
 # Characters of a name where there is little room, and what is between the columns of a table.
 NAME_WIDTH = 14
 GAP = "  "
+# Most clusters and effects of each to show.
+CLUSTERS_IN_NOTEBOOK = 12
+EFFECTS_IN_NOTEBOOK = 2
+# The facts of the summary that are shown, by their names.
+FACTS_IN_NOTEBOOK = (
+    "data",
+    "clusters",
+    "classes",
+    "dispersion",
+    "noise scale",
+    "entities differ",
+    "draws",
+    "R-hat (effective size)",
+)
+NEXT_STEPS = ("summary()", "coef_table()", "cluster_table()", "entity_table()", "to_inference_data()")
 PAPER = "the paper's: entities of one cluster are equal, and all have the same noise"
 
 
@@ -218,6 +236,43 @@ def _notes(facts: Facts, n_hidden: int) -> tuple[str | Advice, ...]:
     if model.comparison_ is not None:
         notes.append(model.comparison_.told)
     return tuple(notes)
+
+
+def model_html(model: Any) -> str:
+    """A fitted model: key facts, clusters, the verdict against simpler models, and what to do next."""
+    facts = Facts(model)
+    shown = [(what, value) for what, value in fact_lines(facts) if what in FACTS_IN_NOTEBOOK]
+    parts = [heading(f"{type(model).__name__}, fitted"), rows_html((), shown), _clusters_html(facts)]
+    if model.comparison_ is not None:
+        parts.append(paragraph(model.comparison_.told))
+        if model.comparison_.verdict == "worse":
+            parts.append(paragraph(model.comparison_.advice(fit_intercept=model.fit_intercept)))
+    codes = ", ".join(f"<code>{escape(step)}</code>" for step in NEXT_STEPS)
+    parts.append(f"<p>Go on with {codes}, or make a page with <code>fedhlcr.report.render_report</code>.</p>")
+    return block(parts)
+
+
+def _clusters_html(facts: Facts) -> str:
+    """A table of the largest clusters, with a bar for the share of each."""
+    shown = facts.clusters[:CLUSTERS_IN_NOTEBOOK]
+    target = target_axis(facts.model)
+    largest = max(cluster.share for cluster in shown) or 1.0
+    effects = describe_effects(facts.model, EFFECTS_IN_NOTEBOOK)
+    lines = [
+        cells_html(
+            "td",
+            (
+                str(cluster.number),
+                f'<span style="white-space:nowrap">{bar(cluster.share / largest)} {percent(cluster.share)}</span>',
+                escape(target.text(cluster.level)),
+                escape(shortened(listed(moves) if moves else "no clear effect")),
+            ),
+        )
+        for cluster, moves in zip(shown, effects, strict=False)
+    ]
+    names = ("cluster", "share of entities", f"{target.name} at average features", "strongest effects")
+    n_more = len(facts.clusters) - len(shown)
+    return table_html(names, lines) + (paragraph(f"And {n_more} smaller clusters.") if n_more else "")
 
 
 def one_line(name: str) -> str:

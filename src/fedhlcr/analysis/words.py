@@ -12,8 +12,7 @@ from fedhlcr._support.arrays import FloatArray
 from fedhlcr._support.wording import EVENT, Noun, capital, listed, number, percent, printable
 from fedhlcr.analysis.axis_lines import target_axis
 from fedhlcr.analysis.axis_words import describe_effects
-from fedhlcr.analysis.differences import NOISE_RANGE
-from fedhlcr.analysis.effects import target_name
+from fedhlcr.analysis.effects import NOISE_RANGE, target_name
 from fedhlcr.analysis.facts import SURE, ClusterFacts, Facts, LabelCertainty, UserNames
 from fedhlcr.analysis.links import link_of
 

@@ -12,7 +12,7 @@ from fedhlcr._support.wording import listed
 from fedhlcr.cli.events import Events
 from fedhlcr.cli.scoring import compared, score
 from fedhlcr.cli.shell import Shell
-from fedhlcr.data.families import Family
+from fedhlcr.data.families import REAL, Family
 from fedhlcr.exceptions import ArgumentError
 
 # What the model is without noise: the one that private runs fit.
@@ -100,18 +100,18 @@ def tell_budgets(
         with plan_shown_already():
             model = fitted(privacy=privacy, aggregation=aggregation)
         scores[name] = score(model, test, shell=shell)
-        facts.append(plan.to_dict() | {"held_out": scores[name]._asdict()})
+        facts.append(plan.to_dict() | {"held_out": scores[name].to_dict()})
     shell.say()
-    shell.table(*compared("held-out events, plain model", scores))
-    without = scores["without noise"].mse
+    shell.table(*compared("held-out events, plain model", REAL, scores))
+    without = scores["without noise"]["mse"]
     for privacy in found:
-        ratio = scores[f"epsilon {privacy.epsilon:g}"].mse / without
+        ratio = scores[f"epsilon {privacy.epsilon:g}"]["mse"] / without
         shell.say(f"epsilon {privacy.epsilon:g}: {_in_words(ratio)}.")
     shell.say(
         "This simulation saw all events in one place, and its figures have no noise: they are for whoever may see the "
         "table. To publish a figure or a model, fit once, with the budget you have chosen."
     )
-    return {"without_noise": scores["without noise"]._asdict(), "budgets": facts}
+    return {"without_noise": scores["without noise"].to_dict(), "budgets": facts}
 
 
 def _in_words(ratio: float) -> str:

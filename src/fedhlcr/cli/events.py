@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -29,6 +29,9 @@ from fedhlcr.data.recipe_plan import note_on_unnamed, plan_recipe
 from fedhlcr.data.table_files import TableFile, open_table, source_name
 from fedhlcr.data.target_values import TargetValues, Told
 from fedhlcr.exceptions import DataError, Setting, TextColumnError
+
+if TYPE_CHECKING:
+    from fedhlcr.analysis.evaluation import HeldOut
 
 # How to choose another family than the one that was told.
 OTHER_FAMILIES: dict[FamilyName, str] = {
@@ -75,6 +78,14 @@ class Events:
     @property
     def exposure(self) -> FloatArray | None:
         return self.prepared.exposure
+
+    @property
+    def held_out(self) -> HeldOut:
+        """The events as an evaluation or a report takes them."""
+        # imported here, because it takes long to import, and few commands need it
+        from fedhlcr.analysis.evaluation import HeldOut
+
+        return HeldOut(self.table, self.y, self.agents, self.entities, self.exposure)
 
     @property
     def with_exposure(self) -> dict[str, Any]:

@@ -139,7 +139,7 @@ def fit(
             facts = model_facts(model)
             tell_model(shell, model)
             if (scores := training.score(model, shell)) is not None:
-                facts["held_out"] = tell_scores(shell, scores, "held-out event")
+                facts["held_out"] = tell_scores(shell, model.family, scores, "held-out event")
         shell.result(facts | {"model": str(out)})
         shell.wrote(out)
         end(shell)

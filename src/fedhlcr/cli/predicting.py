@@ -9,21 +9,18 @@ from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
-import numpy as np
 import pyarrow as pa
 
 from fedhlcr._support.wording import free_name
 from fedhlcr.analysis.evaluation import SeenEvents
-from fedhlcr.analysis.running_scores import AgentGroups, ClassRows, running_scores
 from fedhlcr.cli.batches import EventBatches
 from fedhlcr.cli.choices import Missing
 from fedhlcr.cli.events import Events, Roles, UnknownIds, recipe_of
 from fedhlcr.cli.families import outcomes
 from fedhlcr.cli.output import table_kind, write_output
-from fedhlcr.cli.scoring import AnyScores, predict_quietly
+from fedhlcr.cli.scoring import predict_quietly
 from fedhlcr.cli.shell import Shell
 from fedhlcr.cli.writing import TableWriter
-from fedhlcr.data.families import FamilyName
 from fedhlcr.data.table_files import TableFile
 from fedhlcr.posterior.predictive import Moments
 from fedhlcr.storage.scratch import spooled
@@ -89,31 +86,10 @@ def _write_tables(tables: Iterator[pa.Table], kind: str | None, file: BinaryIO) 
             writer.write(table)
 
 
-class StreamedScores:
-    """The scores of a model on a large table.
-
-    Attributes
-    ----------
-    scores : of all events
-    predicted, y : (events,) of a classifier, for its calibration; empty for others
-    by_agent : name and scores of each agent, if they were asked for
-    """
-
-    def __init__(self, model: Any, batches: EventBatches, level: float, shell: Shell, *, by_agent: bool) -> None:
-        kind: FamilyName = model.family.name
-        running = running_scores(kind, level)
-        groups = AgentGroups(model.posterior_.memory.entities.index)
-        seen = SeenEvents(model)
-        for events in batches.read(shell, "evaluating"):
-            predicted = predict_quietly(model, events, level)
-            own = groups.of_rows(events.agents, len(events)) if by_agent else np.zeros(len(events), dtype=np.int64)
-            y = outcomes(model, events.y)
-            running.add(own, y, predicted)
-            seen.add(events.table, y, events.agents, events.entities)
-        if seen.were_fitted:
-            shell.note("the model was fitted to these very events, so these scores are optimistic")
-        self.scores: AnyScores = running.overall()
-        self.y, self.probability = running.rows() if isinstance(running, ClassRows) else (np.empty(0), np.empty(0))
-        self.by_agent: list[tuple[Any, AnyScores]] = []
-        if by_agent:
-            self.by_agent = [(name, running.of_group(code)) for name, code in groups.in_order()]
+def predict_batches(
+    model: Any, batches: EventBatches, level: float, seen: SeenEvents, shell: Shell
+) -> Iterator[tuple[Events, Moments]]:
+    """Predict batch after batch, and find out whether the model has seen the events."""
+    for events in batches.read(shell, "evaluating"):
+        seen.add(events.table, outcomes(model, events.y), events.agents, events.entities)
+        yield events, predict_quietly(model, events, level)

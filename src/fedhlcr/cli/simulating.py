@@ -171,8 +171,8 @@ def _tell_both(shell: Shell, federated: Any, centralised: Any, test: Events) -> 
     from fedhlcr.cli.scoring import compared, score
 
     both = {"federated": score(federated, test, shell=shell), "centralised": score(centralised, test, shell=shell)}
-    shell.table(*compared("held-out events", both))
-    return {name: scores._asdict() for name, scores in both.items()}
+    shell.table(*compared("held-out events", federated.family, both))
+    return {name: scores.to_dict() for name, scores in both.items()}
 
 
 def _tell_rounds(shell: Shell, model: Any, y: Any) -> None:

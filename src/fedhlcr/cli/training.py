@@ -14,11 +14,12 @@ import typer
 
 from fedhlcr._support.memory import keep_little
 from fedhlcr._support.wording import EVENT
-from fedhlcr.analysis.evaluation import predict_in_chunks
+from fedhlcr.analysis.scores import Scores, scores_of
 from fedhlcr.cli.events import Events, TrainingTable, advice_on_the_target, tell_learned
+from fedhlcr.cli.families import outcomes
 from fedhlcr.cli.model_runs import fit_model, note_if_not_settled, refuse_too_many_clusters, split_events
 from fedhlcr.cli.option_checks import UsageError
-from fedhlcr.cli.scoring import AnyScores, score, scores_of_targets
+from fedhlcr.cli.scoring import predict_quietly, score
 from fedhlcr.cli.shell import Shell
 from fedhlcr.cli.sizes import is_streamed
 from fedhlcr.data.categories import class_values
@@ -27,7 +28,6 @@ from fedhlcr.data.recipe import Recipe
 from fedhlcr.data.streaming.work_folder import WorkFolder
 from fedhlcr.estimators.files import HoldOut, StreamedTable, open_work, read_table
 from fedhlcr.exceptions import FederationError, FedHLCRError, OutputError
-from fedhlcr.posterior.predictive import Moments
 
 LEVEL = 0.9
 
@@ -45,7 +45,7 @@ class Training(Protocol):
     def fit(self, model: Any, shell: Shell) -> None:
         """Fit a model to the events that are not held out."""
 
-    def score(self, model: Any, shell: Shell) -> AnyScores | None:
+    def score(self, model: Any, shell: Shell) -> Scores | None:
         """Score the model on the events that are held out; None if there are none."""
 
 
@@ -60,7 +60,7 @@ class TrainingInMemory:
     def fit(self, model: Any, shell: Shell) -> None:
         fit_model(model, self._train, self._source, shell)
 
-    def score(self, model: Any, shell: Shell) -> AnyScores | None:
+    def score(self, model: Any, shell: Shell) -> Scores | None:
         return None if self._test is None else score(model, self._test, shell=shell, level=LEVEL)
 
 
@@ -82,7 +82,7 @@ class TrainingInFolder:
         model.provenance_ = {"data": self._name, "events": sorter.n_events, "command": command}
         note_if_not_settled(model, shell)
 
-    def score(self, model: Any, shell: Shell) -> AnyScores | None:
+    def score(self, model: Any, shell: Shell) -> Scores | None:
         sizes = self._table.events.sorter.held_out.sizes
         if not len(sizes):
             return None
@@ -90,13 +90,13 @@ class TrainingInFolder:
         predicted = []
         with shell.bar(int(sizes.sum()), "predicting", EVENT) as bar:
             for events in self._held_out():
-                arguments = events.table, events.agents, events.entities, LEVEL
-                predicted.append(
-                    predict_in_chunks(model, *arguments, lambda n: bar.advance({}, n), exposure=events.exposure)
-                )
-                targets.append(events.y)
-        moments = Moments(*(np.concatenate(parts) for parts in zip(*predicted, strict=True)))
-        return scores_of_targets(model, np.concatenate(targets), moments, LEVEL)
+                targets.append(outcomes(model, events.y))
+                predicted.append(predict_quietly(model, events, LEVEL))
+                bar.advance({}, len(events))
+        # all at once, so that the scores are those of a table in memory to the last digit
+        mean = np.concatenate([moments.mean for moments in predicted])
+        ends = np.concatenate([moments.quantiles for moments in predicted])
+        return scores_of(model.family, np.concatenate(targets), mean, ends, LEVEL)
 
     def _held_out(self) -> Iterator[Events]:
         """The events that are held out, a block at a time."""

@@ -4,21 +4,13 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from fedhlcr.cli import options
 from fedhlcr.cli.option_checks import require_for
 from fedhlcr.cli.shell import Shell, plural
-
-if TYPE_CHECKING:
-    from fedhlcr.cli.events import Roles
-    from fedhlcr.cli.scoring import AnyScores
-    from fedhlcr.data.table_files import TableFile
-
-# Agents shown on a terminal.
-MOST_AGENTS = 50
 
 
 def predict(
@@ -138,80 +130,52 @@ def evaluate(
     import pyarrow as pa
 
     import fedhlcr
-    from fedhlcr.cli.events import Roles, open_events
+    from fedhlcr.analysis import evaluation
+    from fedhlcr.analysis.evaluation import SeenEvents
+    from fedhlcr.cli.events import Roles, events_to_predict, open_events
     from fedhlcr.cli.output import check_table_output, write_table
-    from fedhlcr.cli.predicting import StreamedScores, open_batches
-    from fedhlcr.cli.scoring import tell_calibration, tell_scores
+    from fedhlcr.cli.predicting import open_batches, predict_batches
+    from fedhlcr.cli.scoring import EventScores, predict_events, tell_agents, tell_calibration, tell_rivals, tell_scores
     from fedhlcr.cli.sizes import is_streamed
 
     shell = Shell(as_json, quiet, progress)
     check_table_output(out, model, data)
-    by_agent_too = by_agent or out is not None
+    wants_agents = by_agent or out is not None
+    compared = None
     with shell.warnings_as_notes():
         fitted = fedhlcr.load(model)
         file = open_events(data, shell)
         reading: dict[str, Any] = {"target": True, "missing": missing, "new_agents": new_agents, "shell": shell}
         roles = Roles(target, agent, entity, exposure)
         if is_streamed(file, stream):
-            batches = open_batches(fitted, file, roles, **reading)
-            found = StreamedScores(fitted, batches, level, shell, by_agent=by_agent_too)
-            result = tell_scores(shell, found.scores, "event")
-            by = found.by_agent
-            if len(found.y):
-                result["calibration"] = tell_calibration(shell, found.y, found.probability)
-            shell.note("simpler models are compared only if the table is read at once; add --in-memory for that")
+            seen = SeenEvents(fitted)
+            parts = predict_batches(fitted, open_batches(fitted, file, roles, **reading), level, seen, shell)
+            found = EventScores(fitted, parts, level, by_agent=wants_agents)
+            was_fitted = seen.were_fitted
         else:
-            result, by = _evaluate_at_once(fitted, file, roles, level, by_agent=by_agent_too, **reading)
-    if by_agent_too:
-        result["agents"] = [{"agent": name, **scores._asdict()} for name, scores in by]
+            events = events_to_predict(fitted, file, roles, **reading)
+            predicted = predict_events(fitted, events, level, shell)
+            found = EventScores(fitted, [(events, predicted)], level, by_agent=wants_agents)
+            with shell.stage("fitting simpler models"):
+                compared = evaluation.evaluate(fitted, events.held_out, level, predicted)
+            was_fitted = compared.was_fitted
+        if was_fitted:
+            shell.note("the model was fitted to these very events, so these scores are optimistic")
+        result = tell_scores(shell, fitted.family, found.scores, "event")
+        if found.calibrated is not None:
+            result["calibration"] = tell_calibration(shell, *found.calibrated)
+        if compared is None:
+            shell.note("simpler models are compared only if the table is read at once; add --in-memory for that")
+        elif rivals := tell_rivals(shell, compared):
+            result["compared"] = rivals
+    if wants_agents:
+        result["agents"] = [{"agent": name, **scores.to_dict()} for name, scores in found.by_agent]
         if out is not None:
             write_table(out, pa.Table.from_pylist([row | {"agent": str(row["agent"])} for row in result["agents"]]))
             shell.wrote(out)
         if by_agent:
-            _tell_agents(shell, by)
+            tell_agents(shell, fitted.family, found.by_agent)
     shell.result(result)
-
-
-def _evaluate_at_once(
-    fitted: Any, file: TableFile, roles: Roles, level: float, *, by_agent: bool, shell: Shell, **reading: Any
-) -> tuple[dict[str, Any], list[tuple[Any, AnyScores]]]:
-    """Show the scores of events that are read at once; return them, and those of each agent if asked for."""
-    from fedhlcr.analysis.evaluation import rows_by_agent
-    from fedhlcr.analysis.running_scores import EVERYBODY
-    from fedhlcr.cli.events import events_to_predict, seen
-    from fedhlcr.cli.families import outcomes
-    from fedhlcr.cli.scoring import predict_events, scores_of, tell_calibration, tell_rivals, tell_scores
-    from fedhlcr.data.hierarchy import row_agents
-
-    events = events_to_predict(fitted, file, roles, shell=shell, **reading)
-    if seen(fitted, events):
-        shell.note("the model was fitted to these very events, so these scores are optimistic")
-    predicted = predict_events(fitted, events, level, shell)
-    result = tell_scores(shell, scores_of(fitted, events, predicted, level), "event")
-    if fitted.family.has_classes:
-        result["calibration"] = tell_calibration(shell, outcomes(fitted, events.y), predicted.mean)
-    if rivals := tell_rivals(shell, fitted, events, predicted):
-        result["compared"] = rivals
-    agents = rows_by_agent(row_agents(events.agents, len(events))) if by_agent else []
-    return result, [
-        (EVERYBODY if events.agents is None else name, scores_of(fitted, events, predicted, level, rows))
-        for name, rows in agents
-    ]
-
-
-def _tell_agents(shell: Shell, by: list[tuple[Any, AnyScores]]) -> None:
-    from fedhlcr.cli.scoring import AGENT_COLUMNS, figure
-
-    shell.say()
-    criterion, columns = AGENT_COLUMNS[type(by[0][1])]
-    worst = sorted(by, key=lambda pair: -getattr(pair[1], criterion))
-    rows = [
-        (str(agent), f"{scores.n_events:,}", *(figure(scores, field) for field in columns.values()))
-        for agent, scores in worst[:MOST_AGENTS]
-    ]
-    shell.table(("agent, worst first", "events", *columns), rows)
-    if len(by) > MOST_AGENTS:
-        shell.say(f"… and {plural(len(by) - MOST_AGENTS, 'more agent')}; --out FILE or --json shows all.")
 
 
 def adapt(
@@ -340,7 +304,7 @@ def report(
             events = events_to_predict(
                 fitted, table, roles, target=True, missing=missing, new_agents=new_agents, shell=shell
             )
-            return HeldOut(events.table, events.y, events.agents, events.entities, events.exposure)
+            return events.held_out
 
         held_out = read(data)
         drawn = read(draw)

@@ -14,7 +14,8 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from fedhlcr._support.arrays import FloatArray
 from fedhlcr._support.streams import ReservedChain, Stream
 from fedhlcr._support.threads import available_threads, single_threaded_blas
-from fedhlcr.analysis.curves import FeatureCurve, feature_curve, feature_position, usual_values
+from fedhlcr.analysis.axis_lines import FeatureCurve, feature_curve, usual_values
+from fedhlcr.analysis.effects import feature_position
 from fedhlcr.analysis.frames import library_of
 from fedhlcr.analysis.memberships import cluster_probabilities
 from fedhlcr.analysis.summary import Summary, summarize

@@ -14,7 +14,7 @@ from fedhlcr.data.frames import Given
 from fedhlcr.data.recipe import wrong_counts
 from fedhlcr.estimators.base import HierarchicalPredictor
 from fedhlcr.estimators.regressor import HierarchicalRegressor
-from fedhlcr.estimators.score import Score
+from fedhlcr.estimators.score import Score, score_events
 from fedhlcr.model.counts import CountGlobals
 
 
@@ -121,14 +121,7 @@ class CountTarget(HierarchicalRegressor, HierarchicalPredictor):
         -------
         Score
         """
-        from sklearn.metrics import d2_tweedie_score
-
-        observed, predicted, weight, counts = self._scored(Given(X, y, agent, entity, sample_weight, exposure))
-        if np.ptp(observed) == 0.0:
-            # as scikit-learn's R² of a constant target, which nothing explains
-            return Score(float("nan"), "D²", counts)
-        predicted = np.maximum(predicted, 1e-300)
-        return Score(d2_tweedie_score(observed, predicted, sample_weight=weight, power=1), "D²", counts)
+        return score_events(self.family, *self._scored(Given(X, y, agent, entity, sample_weight, exposure)))
 
     def _target(self, y: Any, n_rows: int) -> FloatArray:
         counts = inputs.target_vector(y, n_rows)

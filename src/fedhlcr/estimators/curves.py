@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from fedhlcr._support.arrays import FloatArray
-from fedhlcr.analysis.curves import feature_position
+from fedhlcr.analysis.effects import feature_position
 from fedhlcr.exceptions import Advice, ArgumentError
 from fedhlcr.model.curves import FEWEST_DISTINCT, Curves, can_curve
 from fedhlcr.model.likelihood import AUTO

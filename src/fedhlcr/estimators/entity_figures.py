@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from fedhlcr._support.arrays import FloatArray
 from fedhlcr._support.threads import single_threaded_blas
-from fedhlcr.analysis.differences import EntityDifferences, entity_differences
+from fedhlcr.analysis.effects import EntityDifferences, entity_differences
 from fedhlcr.data.recipe import Recipe
 from fedhlcr.posterior import Posterior
 from fedhlcr.posterior.alignment import Alignment, mean_agent_weights, voted_labels

@@ -27,9 +27,10 @@ from fedhlcr.posterior.public_model import MODEL_KIND
 from fedhlcr.privacy.differential_privacy import DifferentialPrivacy, PrivacyPlan
 from fedhlcr.storage import codec
 from fedhlcr.storage.atomic import PathLike
-from fedhlcr.storage.model_facts import KIND, RECORD_VERSION, open_pages, opened, reading_errors
+from fedhlcr.storage.model_facts import KIND, RECORD_VERSION, open_pages, opened
 from fedhlcr.storage.model_file import UNSAVED, with_later_settings
 from fedhlcr.storage.model_reader import ModelReader, read_classes, read_feature_names
+from fedhlcr.storage.reader import reading_errors
 
 ESTIMATORS: dict[str, type[HierarchicalPredictor]] = {
     kind.saved_as: kind

@@ -8,7 +8,7 @@ from typing import Any
 from sklearn.base import BaseEstimator
 
 from fedhlcr._support.threads import single_threaded_blas
-from fedhlcr.analysis.notebook import model_html
+from fedhlcr.analysis.summary import model_html
 
 
 class NotebookResults(BaseEstimator):

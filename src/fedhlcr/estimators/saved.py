@@ -25,8 +25,9 @@ from fedhlcr.model.likelihood import is_registered, likelihood_named
 from fedhlcr.posterior import Draws, Posterior, Profiles
 from fedhlcr.posterior.predictive import Moments
 from fedhlcr.storage.atomic import PathLike
-from fedhlcr.storage.model_facts import open_pages, opened, reading_errors
+from fedhlcr.storage.model_facts import open_pages, opened
 from fedhlcr.storage.model_reader import ModelReader, read_classes, read_feature_names
+from fedhlcr.storage.reader import reading_errors
 
 
 @dataclass

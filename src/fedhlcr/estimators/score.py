@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple, Self
 
+import numpy as np
+
+from fedhlcr._support.arrays import FloatArray
 from fedhlcr._support.wording import EVENT
+from fedhlcr.analysis.scores import SMALLEST_MEAN
+from fedhlcr.data.families import Family
 
 
 class Counts(NamedTuple):
@@ -50,3 +55,29 @@ class Score(float):
     def __reduce__(self) -> tuple[Any, ...]:
         counts = Counts(self.n_known, self.n_new_entities, self.n_new_agents)
         return type(self), (float(self), self.metric, counts)
+
+
+def score_events(
+    family: Family, observed: FloatArray, predicted: FloatArray, weight: FloatArray | None, counts: Counts
+) -> Score:
+    """The score that scikit-learn gives such targets: R², accuracy, or D².
+
+    Parameters
+    ----------
+    observed, predicted : (events,) targets as numbers, and their means
+    weight : (events,) how often each event counts
+    counts : what the events are
+    """
+    from sklearn import metrics
+
+    if family.has_classes:
+        value = metrics.accuracy_score(observed == 1.0, predicted > 0.5, sample_weight=weight)
+    elif not family.has_exposure:
+        value = metrics.r2_score(observed, predicted, sample_weight=weight)
+    elif np.ptp(observed) == 0.0:
+        # as of a real target that is constant, which nothing explains
+        value = float("nan")
+    else:
+        means = np.maximum(predicted, SMALLEST_MEAN)
+        value = metrics.d2_tweedie_score(observed, means, sample_weight=weight, power=1)
+    return Score(value, family.score, counts)

@@ -20,7 +20,7 @@ from fedhlcr.data.recipe import Recipe
 from fedhlcr.data.scarcity import TableShape
 from fedhlcr.estimators.base import HierarchicalPredictor
 from fedhlcr.estimators.regressor import HierarchicalRegressor
-from fedhlcr.estimators.score import Score
+from fedhlcr.estimators.score import Score, score_events
 from fedhlcr.exceptions import ArgumentError
 
 CLASS_CURE = "drop these rows; the estimators leave them out with missing='drop'"
@@ -125,10 +125,7 @@ class RealTarget(HierarchicalRegressor, HierarchicalPredictor):
         Score
             A float that also says how many events of known and new agents and entities were scored.
         """
-        from sklearn.metrics import r2_score
-
-        observed, predicted, weight, counts = self._scored(Given(X, y, agent, entity, sample_weight))
-        return Score(r2_score(observed, predicted, sample_weight=weight), "R²", counts)
+        return score_events(self.family, *self._scored(Given(X, y, agent, entity, sample_weight)))
 
 
 class BinaryTarget(ClassifierMixin, HierarchicalPredictor):
@@ -224,11 +221,7 @@ class BinaryTarget(ClassifierMixin, HierarchicalPredictor):
         -------
         Score
         """
-        from sklearn.metrics import accuracy_score
-
-        is_second, predicted, weight, counts = self._scored(Given(X, y, agent, entity, sample_weight))
-        accuracy = accuracy_score(is_second == 1.0, predicted > 0.5, sample_weight=weight)
-        return Score(accuracy, "accuracy", counts)
+        return score_events(self.family, *self._scored(Given(X, y, agent, entity, sample_weight)))
 
     def _learn_target(self, y: Any, n_rows: int) -> FloatArray:
         labels = _class_labels(y, n_rows)

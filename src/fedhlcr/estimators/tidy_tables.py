@@ -9,9 +9,8 @@ from typing import Any
 from sklearn.utils.validation import check_is_fitted
 
 from fedhlcr._support.threads import single_threaded_blas
-from fedhlcr.analysis.entity_tables import agent_columns, entity_columns, long_entity_columns
 from fedhlcr.analysis.frames import Columns, LibraryName, chosen_library, make_frame
-from fedhlcr.analysis.tables import cluster_columns, coef_columns
+from fedhlcr.analysis.tables import agent_columns, cluster_columns, coef_columns, entity_columns, long_entity_columns
 from fedhlcr.exceptions import ArgumentError
 
 

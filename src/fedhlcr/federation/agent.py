@@ -17,7 +17,7 @@ from fedhlcr.federation.mods import Mod
 from fedhlcr.privacy.disclosure import DEFAULT_RULE, DisclosureRule
 from fedhlcr.storage import atomic, codec
 from fedhlcr.storage.atomic import PathLike
-from fedhlcr.storage.reader import RecordReader
+from fedhlcr.storage.reader import RecordReader, reading_errors
 
 STATE_KIND = "agent"
 STATE_VERSION = 1
@@ -90,8 +90,9 @@ class Agent(AgentGroup):
     def load(cls, path: PathLike, mods: Sequence[Mod] = (), disclosure: DisclosureRule | None = DEFAULT_RULE) -> Agent:
         """Load an agent that was saved. If the newest file is damaged, the one before it is used."""
         record = atomic.read_newest(path, STATE_KIND, STATE_VERSION)
-        reader = RecordReader(record, "the agent's state", "build the agent from its events again")
-        return cls.read(reader, mods, disclosure)
+        whose = "the agent's state", "build the agent from its events again"
+        with reading_errors(*whose):
+            return cls.read(RecordReader(record, *whose), mods, disclosure)
 
 
 def _hierarchy_of_one(agent: Any, X: Any, y: Any, entity: Any, sample_weight: Any) -> Hierarchy:

@@ -40,6 +40,7 @@ from fedhlcr.storage.records import under
 class Rule(Protocol):
     """A round calls `open` once, `absorb` any number of times, and `close` once."""
 
+    round: int  # the last one that was opened
     cluster_of: IndexArray  # (original clusters,) the present cluster of each original one
     has_tables: bool  # whether contributions carry table counts
     begins_afresh: bool  # whether no contribution to an earlier round counts in the open one
@@ -102,7 +103,7 @@ class DeltaRule:
         self._merger = merger
         self.cluster_of = np.arange(n_clusters)
         self.account = Ledger(n_clusters, likelihood.sum_schema) if account is None else account
-        self._round = 0
+        self.round = 0
         self._drawn: Globals | None = None
         self._state: ServerState | None = None
         # `cluster_of` of the several clusters that a comparison with one may go back to
@@ -111,11 +112,11 @@ class DeltaRule:
     @property
     def settled(self) -> bool:
         """Whether merging is over, and most agents have answered since."""
-        is_exact = self._merger.is_exact(self._likelihood, self._round)
-        return is_exact and self._round - self._exact_since >= self._settling
+        is_exact = self._merger.is_exact(self._likelihood, self.round)
+        return is_exact and self.round - self._exact_since >= self._settling
 
     def open(self, round_number: int) -> Globals:
-        self._round = round_number
+        self.round = round_number
         # round 1 corresponds to the start of a centralised chain, its sweep 0
         rng = self._stream.generator(round_number - 1)
         several = self._merger.going_back()
@@ -150,7 +151,7 @@ class DeltaRule:
     def begin_epoch(self) -> None:
         """Start the account again from zero: agents send all their sums when they are asked next."""
         self.account.clear()
-        self._exact_since = self._round
+        self._exact_since = self.round
         if self._state is not None:
             self._state = self._state_with(self._state.globals)
 
@@ -174,14 +175,14 @@ class DeltaRule:
         if self.account.is_empty or self._drawn is None:
             return None
         self._state = self._state_with(self._drawn)
-        was_exact = self._merger.is_exact(self._likelihood, self._round - 1)
+        was_exact = self._merger.is_exact(self._likelihood, self.round - 1)
         target = self._merger.look(self._likelihood, self._state)
         if target is not None and target.max() == 0:
             self._several_of = self.cluster_of
         self._merged(target)
-        if not was_exact and self._merger.is_exact(self._likelihood, self._round):
-            self._exact_since = self._round
-        return self._entered(self._merger.stage(self._round))
+        if not was_exact and self._merger.is_exact(self._likelihood, self.round):
+            self._exact_since = self.round
+        return self._entered(self._merger.stage(self.round))
 
     def _entered(self, stage: Stage) -> ServerState:
         """The state at the beginning of a stage."""
@@ -215,7 +216,7 @@ class DeltaRule:
 
     def _state_with(self, drawn: Globals) -> ServerState:
         """The state that follows from account, clusters and globals. A checkpoint need not hold it."""
-        return ServerState.of_sums(self._likelihood, self._round, self.account.total().regroup(self.cluster_of), drawn)
+        return ServerState.of_sums(self._likelihood, self.round, self.account.total().regroup(self.cluster_of), drawn)
 
     def forget(self, agent: int) -> None:
         self.account.remove(agent)
@@ -227,7 +228,7 @@ class DeltaRule:
 
     def to_record(self) -> codec.Record:
         record: codec.Record = {
-            "round": self._round,
+            "round": self.round,
             "cluster_of": self.cluster_of,
             "idle": self._merger.idle,
             "over": self._merger.over,
@@ -250,7 +251,7 @@ class DeltaRule:
         }
 
     def restore(self, reader: RecordReader, n_agents: int) -> None:
-        self._round = reader.value("round", int, within(0, MOST_ROUNDS))
+        self.round = reader.value("round", int, within(0, MOST_ROUNDS))
         if self._likelihood.has_stages:
             self._merger.with_effects = reader.value("with_effects", bool)
             self._merger.merged_at = reader.value("merged_at", int, within(0, MOST_ROUNDS))
@@ -311,10 +312,10 @@ class BlendRule:
         self.cluster_of = np.arange(n_clusters)
         self._blended = ClusterSums.zero(self._likelihood.sum_schema, n_clusters)
         self._incoming = Ledger(n_clusters, self._likelihood.sum_schema, max_weight)
-        self._n_agents = self._round = 0
+        self._n_agents = self.round = 0
 
     def open(self, round_number: int) -> BlendLaw:
-        self._round = round_number
+        self.round = round_number
         self._incoming = Ledger(len(self.cluster_of), self._likelihood.sum_schema, self._max_weight)
         self._incoming.grow(self._n_agents)
         current = self._current
@@ -360,8 +361,8 @@ class BlendRule:
         counts = self._blended.entity_counts
         log_weights = np.log((counts + alpha / len(counts)) / (counts.sum() + alpha))
         current = replace(self._current, log_weights=log_weights)
-        state = ServerState.of_sums(self._likelihood, self._round, self._blended, current)
-        coef = draw_coef(state.regressions, self._stream.generator(self._round, "blend"))
+        state = ServerState.of_sums(self._likelihood, self.round, self._blended, current)
+        coef = draw_coef(state.regressions, self._stream.generator(self.round, "blend"))
         return replace(state, globals=replace(current, coef=coef))
 
     def forget(self, agent: int) -> None:  # noqa: ARG002
@@ -378,10 +379,10 @@ class BlendRule:
         return None
 
     def to_record(self) -> codec.Record:
-        return {"round": self._round, "grams": self._blended.grams, "entity_counts": self._blended.entity_counts}
+        return {"round": self.round, "grams": self._blended.grams, "entity_counts": self._blended.entity_counts}
 
     def restore(self, reader: RecordReader, n_agents: int) -> None:  # noqa: ARG002
-        self._round = reader.value("round", int, within(0, MOST_ROUNDS))
+        self.round = reader.value("round", int, within(0, MOST_ROUNDS))
         self._blended = replace(
             self._blended,
             blocks={GRAMS: reader.array(GRAMS, "f8", self._blended.grams.shape, finite)},

@@ -14,7 +14,7 @@ from fedhlcr._support.arrays import FloatArray
 from fedhlcr._support.checks import within
 from fedhlcr._support.wording import DEVICE
 from fedhlcr.data.hierarchy import Hierarchy
-from fedhlcr.exceptions import ArgumentError, CodecError, StorageError
+from fedhlcr.exceptions import ArgumentError, CodecError, FedHLCRError, StorageError
 from fedhlcr.federation.account import AccountFactory
 from fedhlcr.federation.history import RoundRecord
 from fedhlcr.federation.open_round import Invitation, Reply
@@ -24,7 +24,7 @@ from fedhlcr.model.gram import GramLayout, Standardization
 from fedhlcr.privacy.terms import Terms
 from fedhlcr.storage import atomic, codec
 from fedhlcr.storage.atomic import PathLike
-from fedhlcr.storage.reader import RecordReader, checkpoint_reader
+from fedhlcr.storage.reader import CHECKPOINT, RecordReader, checkpoint_reader, reading_errors
 
 if TYPE_CHECKING:
     from fedhlcr.privacy.secure_sum import SecureSum
@@ -179,10 +179,11 @@ class Checkpoints:
         """Restore the server, and the engine's agents, from the checkpoint."""
         reader = self._read()
         account = _account_of(settings, engine)
-        server = Server.from_bytes(settings, reader.array("server", "u1", (None,)).tobytes(), account)
-        # higher than the session of the checkpoint, even if the clock was set back
-        server.session = max(server.session, reader.value("session", int, within(0, 2**62)) + 1)
-        engine.restore(_agents_record(reader))
+        with reading_errors(*CHECKPOINT, clear=FedHLCRError):
+            server = Server.from_bytes(settings, reader.array("server", "u1", (None,)).tobytes(), account)
+            # higher than the session of the checkpoint, even if the clock was set back
+            server.session = max(server.session, reader.value("session", int, within(0, 2**62)) + 1)
+            engine.restore(_agents_record(reader))
         return server
 
 

@@ -500,6 +500,7 @@ class Server:
         server._surveys.by_agent.restore(reader.part("survey."), n_agents)
         server._surveys.summed.restore(reader.part("sum_survey."))
         server.round = reader.value("round", int, within(NEVER, MOST_ROUNDS))
+        reader.require(server.round == (NEVER if server.rule is None else server.rule.round), "round")
         server._surveys.n_done, server._end = (reader.value(name, int, not_negative) for name in ("n_surveys", "end"))
         server.stop_reason = reader.value("stop_reason", str) or None
         server._settled_log_joints = reader.array("settled_log_joints", "f8", (None,), np.isfinite).tolist()

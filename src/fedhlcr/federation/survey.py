@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedhlcr._support.arrays import FloatArray, IndexArray
-from fedhlcr._support.checks import not_negative, positive, within
+from fedhlcr._support.checks import not_negative, square_positive, within
 from fedhlcr.federation.messages import SURVEY_CLUSTERS, Contributions
 from fedhlcr.federation.sums import AgentSums
 from fedhlcr.kernels.grams import change_units
@@ -70,7 +70,7 @@ class Units:
         found, units = read_units(reader, fit_intercept=layout.fit_intercept)
         reader.require(found.n_inputs == layout.n_features, "shift")
         mean_squares = reader.array("mean_squares", "f8", (found.width,), not_negative)
-        return cls(units, reader.value("target_spread", float, positive), mean_squares)
+        return cls(units, reader.value("target_spread", float, square_positive), mean_squares)
 
 
 class Survey:

@@ -9,7 +9,7 @@ import numpy as np
 from fedhlcr._support.arrays import FloatArray
 from fedhlcr._support.threads import single_threaded_blas
 from fedhlcr._support.wording import number
-from fedhlcr.analysis.class_scores import N_BINS, calibration_bins
+from fedhlcr.analysis.scores import N_BINS, calibration_bins
 from fedhlcr.estimators.base import HierarchicalPredictor
 from fedhlcr.figures.figure import Mark, Panel, Scale
 from fedhlcr.posterior.prediction import Profiles

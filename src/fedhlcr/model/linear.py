@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from fedhlcr._support.arrays import FloatArray
-from fedhlcr._support.checks import finite, positive
+from fedhlcr._support.checks import square_finite, square_positive
 from fedhlcr.model import conjugate
 from fedhlcr.model.curve_prior import START_SCALE, draw_curve_prior, log_curve_marginal
 from fedhlcr.model.likelihood import Likelihood
@@ -22,8 +22,8 @@ from fedhlcr.model.sums import ClusterSums
 class LinearGlobals(Globals):
     """The globals of every model, and the prior of the coefficients: mean μ and scale δ."""
 
-    coef_mean: FloatArray = quantity(COEF, possible=finite)
-    coef_scale: FloatArray = quantity(COEF, possible=positive)
+    coef_mean: FloatArray = quantity(COEF, possible=square_finite)
+    coef_scale: FloatArray = quantity(COEF, possible=square_positive)
 
     @property
     def coef_prior(self) -> CoefPrior:

@@ -3,7 +3,7 @@
 Takes jinja2, which nothing else of the package needs.
 """
 
+from fedhlcr.analysis.evaluation import HeldOut
 from fedhlcr.report.page import render_report
-from fedhlcr.report.scores import HeldOut
 
 __all__ = ["HeldOut", "render_report"]

@@ -8,7 +8,9 @@ import numpy as np
 
 from fedhlcr._support.arrays import FloatArray, IndexArray
 from fedhlcr._support.wording import EVENT, capital, number, percent
-from fedhlcr.analysis.facts import UserNames
+from fedhlcr.analysis.evaluation import HeldOut, coverage_gap
+from fedhlcr.analysis.facts import AgentFacts, UserNames
+from fedhlcr.analysis.names import named
 from fedhlcr.data.hierarchy import UNKNOWN
 from fedhlcr.data.inputs import log_exposure
 from fedhlcr.estimators.base import HierarchicalPredictor
@@ -16,9 +18,6 @@ from fedhlcr.estimators.drawn_events import DrawnEvents
 from fedhlcr.figures.estimates import residual_panel
 from fedhlcr.figures.figure import Panel
 from fedhlcr.figures.fit import calibration_panel, coverage_of
-from fedhlcr.report.findings import ListedAgents
-from fedhlcr.report.names import named
-from fedhlcr.report.scores import HeldOut, coverage_gap
 
 LEVELS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
 # Quantiles of many events take long, so of more events every second, third, … is used.
@@ -100,7 +99,7 @@ class ResidualChart:
     sentence: str
 
 
-def residual_chart(events: DrawnEvents, agents: ListedAgents, names: UserNames) -> ResidualChart | None:
+def residual_chart(events: DrawnEvents, agents: AgentFacts, names: UserNames) -> ResidualChart | None:
     """The chart; None with fewer than two agents that have events."""
     known = events.agent != UNKNOWN
     agent = events.agent[known]

@@ -8,11 +8,10 @@ from typing import NamedTuple
 import numpy as np
 
 from fedhlcr._support.wording import CLUSTER, ROUND, Noun, listed, number, percent
-from fedhlcr.analysis.class_scores import BIN_LEVEL, ClassScores
-from fedhlcr.analysis.count_scores import CountScores
+from fedhlcr.analysis.evaluation import LEVEL, Evaluation, coverage_gap
 from fedhlcr.analysis.facts import SURE
 from fedhlcr.analysis.rounds import FederatedRun
-from fedhlcr.analysis.simpler import ONE_RIDGE
+from fedhlcr.analysis.scores import BIN_LEVEL, SHOWN, calibration_bins
 from fedhlcr.analysis.words import few_events
 from fedhlcr.estimators.base import HierarchicalPredictor
 from fedhlcr.exceptions import name_in_python
@@ -21,8 +20,6 @@ from fedhlcr.federation.run import INTERRUPTED
 from fedhlcr.posterior import alignment
 from fedhlcr.posterior.diagnostics import R_HAT_LIMIT, disagreement
 from fedhlcr.report.findings import Findings
-from fedhlcr.report.link_scores import LinkScores
-from fedhlcr.report.scores import LEVEL, HeldOutScores, coverage_gap
 from fedhlcr.report.verdict import rival_name
 
 ANSWER = Noun("answer", "answers")
@@ -64,19 +61,16 @@ def find_doubts(
     model: HierarchicalPredictor,
     findings: Findings,
     run: FederatedRun | None,
-    scores: HeldOutScores | LinkScores | None,
+    scores: Evaluation | None,
 ) -> tuple[Doubt, ...]:
     """All doubts, the serious ones first."""
-    linked = scores if isinstance(scores, LinkScores) else None
-    real = scores if isinstance(scores, HeldOutScores) else None
     found = [
         *_interruption(model, run),
         *_agreement(model, findings, run),
         *_few_events(findings),
         *_cluster_limit(model, findings),
-        *_held_out(findings, real),
-        *_held_out_responses(findings, linked),
-        *_simpler(model, findings, real),
+        *_held_out(findings, scores),
+        *_simpler(model, findings, scores),
         *_labels(findings),
         *_small_clusters(findings),
         *_alike(model, findings),
@@ -146,20 +140,38 @@ def _cluster_limit(model: HierarchicalPredictor, findings: Findings) -> Iterator
         yield Doubt(headline, text, serious=True)
 
 
-def _held_out(findings: Findings, scores: HeldOutScores | None) -> Iterator[Doubt]:
+def _held_out(findings: Findings, scores: Evaluation | None) -> Iterator[Doubt]:
     if scores is None:
         return
     if scores.was_fitted:
         yield FITTED_EVENTS
-    yield from _coverage(scores.coverage, scores.n_events)
+    yield from _bins(scores) if scores.family.has_classes else _coverage(scores.model["coverage"], scores.n_events)
     # on fitted events the most flexible method always has the smallest error
-    found = () if scores.errors is None or scores.was_fitted else scores.errors.differences
-    better = [difference.rival for difference in found if difference.verdict == "worse"]
+    if scores.was_fitted:
+        return
+    compared = scores.errors or scores.densities
+    better = [] if compared is None else [d.rival for d in compared.differences if d.verdict == "worse"]
     if better:
-        entity = findings.names.entity.one
-        names = listed([name if name == ONE_RIDGE else f"a {name}" for name in better]).replace("entity", entity)
+        names = listed([rival_name(name, findings.names) for name in better])
         headline = f"On held-out events {names} {'predicts' if len(better) == 1 else 'predict'} better than HLCR"
         yield Doubt(headline, _use_of_clusters(findings), is_told=True)
+    worst = SHOWN[scores.family.name].worst_first
+    if scores.constant is not None and scores.constant[worst] < scores.model[worst]:
+        text = "Do not use its predictions for such events. Check that they come from where the fitted ones do."
+        yield Doubt("On held-out events the same prediction for all is better", text, serious=True)
+
+
+def _bins(scores: Evaluation) -> Iterator[Doubt]:
+    """Probabilities that are not what was observed."""
+    bins = calibration_bins(scores.observed, scores.predicted)
+    off = [part for part in bins if not part.lower <= part.predicted <= part.upper]
+    # of ten intervals of 90 %, one misses by chance; two or three may
+    if len(off) > MISSED_BINS:
+        text = (
+            f"In {len(off)} of {len(bins)} groups of events with similar predictions, the predicted probability is "
+            f"outside the {percent(BIN_LEVEL)} interval of the observed share. See the diagram."
+        )
+        yield Doubt("Some probabilities are not what was observed", text, serious=True)
 
 
 def _coverage(coverage: float, n_events: int) -> Iterator[Doubt]:
@@ -172,39 +184,7 @@ def _coverage(coverage: float, n_events: int) -> Iterator[Doubt]:
         yield Doubt(f"Intervals are too {'narrow' if narrow else 'wide'}", text, serious=narrow)
 
 
-def _held_out_responses(findings: Findings, scores: LinkScores | None) -> Iterator[Doubt]:
-    """Doubts about probabilities and counts."""
-    if scores is None:
-        return
-    if scores.was_fitted:
-        yield FITTED_EVENTS
-    elif scores.comparison is not None:
-        found = [d.rival for d in scores.comparison.differences if d.verdict == "worse"]
-        if found:
-            better = listed([rival_name(name, findings.names) for name in found])
-            headline = f"On held-out events {better} {'predicts' if len(found) == 1 else 'predict'} better than HLCR"
-            yield Doubt(headline, _use_of_clusters(findings), is_told=True)
-    own = scores.model
-    constant = scores.constant
-    if isinstance(own, CountScores):
-        yield from _coverage(own.coverage, own.n_events)
-        worse = isinstance(constant, CountScores) and constant.deviance < own.deviance
-    else:
-        off = [part for part in scores.bins if not part.lower <= part.predicted <= part.upper]
-        # of ten intervals of 90 %, one misses by chance; two or three may
-        if len(off) > MISSED_BINS:
-            text = (
-                f"In {len(off)} of {len(scores.bins)} groups of events with similar predictions, the predicted "
-                f"probability is outside the {percent(BIN_LEVEL)} interval of the observed share. See the diagram."
-            )
-            yield Doubt("Some probabilities are not what was observed", text, serious=True)
-        worse = isinstance(constant, ClassScores) and constant.log_loss < own.log_loss
-    if worse and not scores.was_fitted:
-        text = "Do not use its predictions for such events. Check that they come from where the fitted ones do."
-        yield Doubt("On held-out events the same prediction for all is better", text, serious=True)
-
-
-def _simpler(model: HierarchicalPredictor, findings: Findings, scores: HeldOutScores | None) -> Iterator[Doubt]:
+def _simpler(model: HierarchicalPredictor, findings: Findings, scores: Evaluation | None) -> Iterator[Doubt]:
     comparison = model.comparison_
     if comparison is None or comparison.verdict != "worse":
         return

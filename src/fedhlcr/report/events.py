@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from fedhlcr.analysis.evaluation import HeldOut
 from fedhlcr.estimators.base import HierarchicalPredictor
 from fedhlcr.estimators.drawn_events import DrawnEvents, read_drawn_events
 from fedhlcr.posterior.prediction import Profiles
-from fedhlcr.report.scores import HeldOut
 
 # Most of the fitted events to draw.
 MOST_FITTED = 20_000

@@ -17,6 +17,7 @@ from fedhlcr._support.arrays import FloatArray, IndexArray
 from fedhlcr._support.wording import Noun, number
 from fedhlcr.analysis.axis_lines import TargetAxis, target_axis
 from fedhlcr.analysis.effects import INTERVAL_LEVEL
+from fedhlcr.analysis.facts import AgentFacts
 from fedhlcr.analysis.ticks import tick_text
 from fedhlcr.data.hierarchy import UNKNOWN
 from fedhlcr.estimators.base import HierarchicalPredictor
@@ -24,7 +25,7 @@ from fedhlcr.figures.palette import color_class
 from fedhlcr.figures.svg import LONG_TICK
 from fedhlcr.report.entity_lines import DrawnAxis, drawn_axes, entity_lines, pack_events
 from fedhlcr.report.events import DrawnEvents
-from fedhlcr.report.findings import Findings, ListedAgents, ListedEntities
+from fedhlcr.report.findings import Findings, ListedEntities
 from fedhlcr.report.packing import CHARACTERS_PER_BYTE, pack, pack_shares, to_block
 from fedhlcr.report.room import MAX_SHARES, most_shares, room_for_details, size_of_agents, size_of_entities
 
@@ -235,7 +236,7 @@ def nearest(points: FloatArray, n: int) -> IndexArray:
     return np.asarray(found[~own].reshape(len(points), n), dtype=np.int64)
 
 
-def _agents(agents: ListedAgents, judged: DrawnEvents | None) -> dict[str, Any]:
+def _agents(agents: AgentFacts, judged: DrawnEvents | None) -> dict[str, Any]:
     """Shares of the clusters, similar agents, and errors."""
     found: dict[str, Any] = {
         "shares": pack_shares(agents.weights, MAX_SHARES),

@@ -11,36 +11,13 @@ from fedhlcr._support.arrays import FloatArray, IndexArray
 from fedhlcr._support.threads import single_threaded_blas
 from fedhlcr._support.wording import AGENT
 from fedhlcr.analysis.axis_words import describe_effects
-from fedhlcr.analysis.facts import SURE, Facts, UserNames
-from fedhlcr.analysis.memberships import effective_clusters
-from fedhlcr.posterior.alignment import mean_compositions
-from fedhlcr.report.names import begins_with, named, names_to_show
+from fedhlcr.analysis.facts import SURE, AgentFacts, Facts, UserNames
+from fedhlcr.analysis.names import begins_with, named, names_to_show
 from fedhlcr.report.room import rows_that_fit, size_of_agents, size_of_entities
 
 # Entities named as examples of a cluster, and effects described.
 N_EXAMPLES = 3
 N_EFFECTS = 3
-
-
-@dataclass(frozen=True)
-class ListedAgents:
-    """All agents, in the model's order."""
-
-    ids: list[str]
-    n_entities: IndexArray
-    n_events: FloatArray
-    weights: FloatArray  # (agents, clusters) shares of its entities, mean over the draws
-
-    def __len__(self) -> int:
-        return len(self.ids)
-
-    @property
-    def main_cluster(self) -> IndexArray:
-        return self.weights.argmax(axis=1)
-
-    def effective_clusters(self) -> FloatArray:
-        """Effective number of clusters of each agent: 1 / Σ_k share_k²."""
-        return effective_clusters(self.weights)
 
 
 @dataclass(frozen=True)
@@ -120,22 +97,6 @@ class Findings(Facts):
 
     @cached_property
     @single_threaded_blas
-    def agents(self) -> ListedAgents | None:
-        """All agents; None if the model is public."""
-        if not self.holds_entities:
-            return None
-        posterior = self.model.posterior_
-        index = posterior.memory.entities.index
-        n_events = posterior.layout.n_events(posterior.memory.entities.grams)
-        return ListedAgents(
-            ids=names_to_show(index.agents.texts),
-            n_entities=np.diff(index.agent_start),
-            n_events=np.bincount(index.agent_of, weights=n_events, minlength=index.n_agents).astype(np.float64),
-            weights=mean_compositions(posterior.memory, self.model.alignment_),
-        )
-
-    @cached_property
-    @single_threaded_blas
     def entities(self) -> ListedEntities | None:
         """The entities that fit on the page; None if the model is public."""
         if self.agents is None:
@@ -146,7 +107,7 @@ class Findings(Facts):
         rows, names, entity_of = self._rows_on_page(self.agents)
         chosen = members.listed[rows]
         runner_up, runner_up_probability = members.runners_up()
-        n_events = posterior.layout.n_events(store.grams[chosen])
+        n_events = self.events_of_entities[chosen]
         scatter = noise = observed = None
         if self.link is None:
             scatter = np.sqrt(self.residual_squares[chosen] / np.maximum(n_events, 1e-300))
@@ -174,7 +135,7 @@ class Findings(Facts):
             probability=members.probability[rows],
         )
 
-    def _rows_on_page(self, agents: ListedAgents) -> tuple[IndexArray, list[str], IndexArray]:
+    def _rows_on_page(self, agents: AgentFacts) -> tuple[IndexArray, list[str], IndexArray]:
         """The rows of `members.listed` that fit on a page, their distinct names, and the position of each row's."""
         members = self.members
         index = self.model.posterior_.memory.entities.index

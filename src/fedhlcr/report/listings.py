@@ -12,14 +12,15 @@ from markupsafe import Markup
 
 from fedhlcr._support.arrays import FloatArray
 from fedhlcr._support.wording import number, percent
-from fedhlcr.analysis.facts import SURE, ClusterFacts, UserNames
+from fedhlcr.analysis.evaluation import MODEL, Evaluation
+from fedhlcr.analysis.facts import SURE, AgentFacts, ClusterFacts, UserNames
 from fedhlcr.analysis.links import Link
+from fedhlcr.analysis.simpler import RIDGE_PER_ENTITY
 from fedhlcr.figures.svg import tag
 from fedhlcr.report.charts import mix_bar
-from fedhlcr.report.findings import Findings, ListedAgents, ListedEntities
+from fedhlcr.report.findings import Findings, ListedEntities
 from fedhlcr.report.packing import to_block
 from fedhlcr.report.room import MANY_ENTITIES
-from fedhlcr.report.scores import AgentErrors, HeldOutScores
 
 # Rows shown at a time.
 PAGE_ROWS = 25
@@ -201,7 +202,7 @@ def _change_hint(findings: Findings, feature: int) -> str:
     return f"change of {findings.names.target} per unit"
 
 
-def agent_listing(agents: ListedAgents, names: UserNames, scores: HeldOutScores | None) -> Listing:
+def agent_listing(agents: AgentFacts, names: UserNames, scores: Evaluation | None) -> Listing:
     columns = [
         Column(names.agent.one, "text", list(range(len(agents))), words=agents.ids, link="agent"),
         Column(names.entity.many, "count", agents.n_entities.tolist()),
@@ -222,23 +223,27 @@ def agent_listing(agents: ListedAgents, names: UserNames, scores: HeldOutScores 
             Column("mix", "mix", mixes(agents.weights)),
         ]
         notes.append(f"Effective clusters: {EFFECTIVE}.")
-    if scores is not None and scores.by_agent is not None:
-        added, note = _error_columns(scores.by_agent, names, was_fitted=scores.was_fitted)
+    if scores is not None and scores.agent_errors:
+        added, note = _error_columns(scores, names)
         columns += added
         notes.append(note)
     caption = f"All {names.agent.many}: {len(agents):,}"
     return Listing("agents", caption, tuple(columns), filters=filters, note=" ".join(notes))
 
 
-def _error_columns(errors: AgentErrors, names: UserNames, *, was_fitted: bool) -> tuple[list[Column], str]:
+def _error_columns(scores: Evaluation, names: UserNames) -> tuple[list[Column], str]:
     """Columns of errors by agent, and a note that explains them."""
-    of = "its fitted events" if was_fitted else "its held-out events"
-    columns = [] if was_fitted else [Column("held out", "count", errors.n_events.tolist(), hint="events held out")]
-    columns.append(Column("error", "number", _figures(errors.model), hint=f"root mean squared error on {of}"))
+    of = "its fitted events" if scores.was_fitted else "its held-out events"
+    columns = []
+    if not scores.was_fitted:
+        columns.append(Column("held out", "count", scores.agent_events.tolist(), hint="events held out"))
+    columns.append(
+        Column("error", "number", _figures(scores.agent_errors[MODEL]), hint=f"root mean squared error on {of}")
+    )
     note = f"Error: root mean squared error on {of}."
-    if errors.ridge_per_entity is not None:
+    if (ridge := scores.agent_errors.get(RIDGE_PER_ENTITY)) is not None:
         hint = f"error of a ridge per {names.entity.one}"
-        columns.append(Column("ridge’s error", "number", _figures(errors.ridge_per_entity), hint=hint))
+        columns.append(Column("ridge’s error", "number", _figures(ridge), hint=hint))
         note = f"{note} Ridge’s error: {hint}."
     return columns, note
 

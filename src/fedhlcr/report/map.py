@@ -11,12 +11,12 @@ from markupsafe import Markup
 from fedhlcr._support.arrays import FloatArray, IndexArray
 from fedhlcr._support.wording import percent
 from fedhlcr.analysis.axes import feature_axes
+from fedhlcr.analysis.names import shortened
 from fedhlcr.estimators.base import HierarchicalPredictor
 from fedhlcr.figures.figure import Panel
 from fedhlcr.figures.lines import cycle_panel, strongest_axis
 from fedhlcr.figures.palette import color_class
 from fedhlcr.report.findings import Findings, ListedEntities
-from fedhlcr.report.names import shortened
 from fedhlcr.report.places import Places
 
 # Width of the drawing, its smallest and largest height, and the radius of a dot, in the same units.

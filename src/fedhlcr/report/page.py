@@ -15,12 +15,11 @@ from markupsafe import Markup
 
 from fedhlcr._support.wording import CLUSTER, EVENT, amount, capital, number, percent, printable
 from fedhlcr.analysis.axis_lines import target_axis
-from fedhlcr.analysis.class_scores import ClassScores
-from fedhlcr.analysis.count_scores import CountScores
 from fedhlcr.analysis.effects import INTERVAL_LEVEL
+from fedhlcr.analysis.evaluation import Evaluation, HeldOut, evaluate
 from fedhlcr.analysis.links import NO_TARGET, Link
-from fedhlcr.analysis.rivals import Score
 from fedhlcr.analysis.rounds import FederatedRun
+from fedhlcr.analysis.scores import METRICS, SHOWN
 from fedhlcr.analysis.words import how_sure, mixed_group, sure_in_words
 from fedhlcr.estimators.base import HierarchicalPredictor, check_model
 from fedhlcr.exceptions import ArgumentTypeError
@@ -33,11 +32,10 @@ from fedhlcr.report.effects import effect_section
 from fedhlcr.report.events import DrawnEvents, drawn_events, fitted_events
 from fedhlcr.report.explorer import explorer_section
 from fedhlcr.report.findings import Findings
-from fedhlcr.report.link_scores import LinkScores, score_link
 from fedhlcr.report.map import map_section
 from fedhlcr.report.panels import draw_picture
 from fedhlcr.report.places import AnyPlaces, locate
-from fedhlcr.report.scores import HeldOut, HeldOutScores, score_held_out
+from fedhlcr.report.scores import score_section
 from fedhlcr.report.settings import Settings
 from fedhlcr.report.verdict import find_verdict
 
@@ -118,7 +116,7 @@ class _Told(NamedTuple):
     model: HierarchicalPredictor
     findings: Findings
     run: FederatedRun | None
-    scores: HeldOutScores | LinkScores | None
+    scores: Evaluation | None
     held_out: HeldOut | None
     judged: DrawnEvents | None
     drawn: DrawnEvents | None
@@ -126,11 +124,10 @@ class _Told(NamedTuple):
     @classmethod
     def of(cls, model: HierarchicalPredictor, held_out: HeldOut | None, events: HeldOut | None) -> _Told:
         findings = Findings(model)
-        scores: HeldOutScores | LinkScores | None = None
+        scores = None
         if held_out is not None:
             held_out = held_out.read(model)
-            linked = findings.link is not None
-            scores = score_link(model, held_out, findings.base) if linked else score_held_out(model, held_out)
+            scores = evaluate(model, held_out)
         judged = None if held_out is None else drawn_events(model, held_out)
         drawn = judged if events is None else drawn_events(model, events.read(model))
         drawn = drawn or fitted_events(model)
@@ -152,7 +149,7 @@ def _answers(told: _Told) -> dict[str, Any]:
         "short": story.in_short(model, findings, told.run, doubts),
         "facts": _facts(model, findings, scores),
         "good": story.goodness(model, findings, scores),
-        "scores": None if scores is None else sections.score_table(findings, scores),
+        "scores": None if scores is None else score_section(findings, scores),
         "differences": sections.difference_section(findings),
         "doubts": doubts,
         "event_noun": EVENT,
@@ -302,7 +299,7 @@ def _title(model: HierarchicalPredictor, findings: Findings) -> str:
     return f"Clusters of {names.entity.many}{'' if names.target == NO_TARGET else f' by {target}'}"
 
 
-def _facts(model: Any, findings: Findings, scores: HeldOutScores | LinkScores | None) -> list[tuple[str, str]]:
+def _facts(model: Any, findings: Findings, scores: Evaluation | None) -> list[tuple[str, str]]:
     """The figures a reader looks for first: (name, value)."""
     names = findings.names
     agents = findings.agents
@@ -320,8 +317,9 @@ def _facts(model: Any, findings: Findings, scores: HeldOutScores | LinkScores | 
     else:
         facts += _response_facts(model, findings, findings.link)
     if scores is not None:
-        name, value = _first_score(scores.model)
-        facts.append((f"{name} on {'fitted' if scores.was_fitted else 'held-out'} events", _r2(value)))
+        first = SHOWN[scores.family.name].first
+        events = "fitted" if scores.was_fitted else "held-out"
+        facts.append((f"{METRICS[first].heading} on {events} events", _r2(scores.model[first])))
     return facts
 
 
@@ -331,10 +329,3 @@ def _response_facts(model: Any, findings: Findings, link: Link) -> list[tuple[st
     if findings.base is not None:
         facts.insert(0, (f"{link.observed} among fitted events", link.in_words(findings.base)))
     return facts
-
-
-def _first_score(score: Score | ClassScores | CountScores) -> tuple[str, float]:
-    """The score that readers look for first: its name and value."""
-    if isinstance(score, ClassScores):
-        return "AUC", score.auc
-    return ("D²", score.d2) if isinstance(score, CountScores) else ("R²", score.r2)

@@ -1,154 +1,138 @@
-"""How well a model predicts events, compared with simpler models."""
+"""What the page shows of scores: a picture, a table, and what they mean."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from fedhlcr._support.arrays import FloatArray, IndexArray
-from fedhlcr._support.threads import single_threaded_blas
-from fedhlcr.analysis.evaluation import was_fitted
-from fedhlcr.analysis.rivals import Score, predict_by_rivals
-from fedhlcr.analysis.simpler import RIDGE_PER_ENTITY
-from fedhlcr.analysis.verdict import FitComparison, compare_densities
-from fedhlcr.data import inputs
-from fedhlcr.data.hierarchy import UNKNOWN
-from fedhlcr.data.ids import read_ids
-from fedhlcr.estimators.base import HierarchicalPredictor
-from fedhlcr.posterior.predictive import interval_ends
+from fedhlcr._support.wording import EVENT, fine_percent, number, percent
+from fedhlcr.analysis.evaluation import LEVEL, MODEL, Evaluation
+from fedhlcr.analysis.scores import BIN_LEVEL, METRICS, SHOWN
+from fedhlcr.analysis.simpler import ONE_RATE, RIDGE_PER_ENTITY
+from fedhlcr.data.families import FamilyName
+from fedhlcr.figures.fit import cloud_panel, reliability_panel
+from fedhlcr.report.findings import Findings
 
-LEVEL = 0.9
-# Coverage further than this from the level of the intervals, beyond chance, is told.
-COVERAGE_SLACK = 0.02
-
-
-def coverage_gap(level: float, n_events: int) -> float:
-    """How far the coverage of intervals may be from their level: a little, and two standard errors."""
-    return COVERAGE_SLACK + 2.0 * float(np.sqrt(level * (1.0 - level) / n_events))
-
-
-@dataclass(frozen=True)
-class HeldOut:
-    """Events that the model was not fitted with; X, y, agent, entity and, for counts, exposure as in `score`."""
-
-    X: Any
-    y: Any = None
-    agent: Any = None
-    entity: Any = None
-    exposure: Any = None
-
-    def read(self, model: HierarchicalPredictor) -> HeldOut:
-        """The same events with columns in place of names, and without rows that have missing values."""
-        given = model.events_of(self.X, self.y, self.agent, self.entity, exposure=self.exposure)
-        return HeldOut(given.X, given.y, given.agent, given.entity, given.exposure)
+CAPTIONS: dict[FamilyName, str] = {
+    "real": "Observed against predicted values. On the line they are equal.",
+    "binary": (
+        f"Observed share against predicted probability, in groups of events; lines are {percent(BIN_LEVEL)} intervals. "
+        "On the diagonal they are equal. Bars below show how many events have which prediction."
+    ),
+    "count": "Observed against predicted counts. On the line they are equal.",
+}
+NOTES: dict[FamilyName, str] = {
+    "real": (
+        "The log density is the mean over events, in nats; the higher, the better. It also rates how honest the "
+        "uncertainty is."
+    ),
+    "binary": (
+        "Log loss: minus the mean log probability of what was observed, in nats; the lower, the better. AUC: the "
+        "probability that an event with this outcome has a higher prediction than one without; 0.5 is chance, 1 "
+        "perfect. Brier score: mean squared difference between probability and outcome. Calibration error: mean "
+        "difference between predicted probability and observed share, over groups of events."
+    ),
+    "count": (
+        "Poisson deviance: 0 for a perfect prediction; the lower, the better. D² compares it with that of the mean "
+        "of these counts."
+    ),
+}
 
 
-@dataclass(frozen=True)
-class AgentErrors:
-    """Root mean squared errors by agent; NaN for an agent without events."""
-
-    n_events: IndexArray
-    model: FloatArray
-    ridge_per_entity: FloatArray | None  # None if all entities are new
-
-
-@dataclass(frozen=True)
-class HeldOutScores:
-    """How well a model predicts the given events.
-
-    Attributes
-    ----------
-    scores : of the model; then of the simpler models, if the model holds entities to fit them to
-    coverage : share of the events inside their 90 % intervals
-    n_new_entities, n_new_agents : numbers of events of new entities of known agents, and of new agents
-    was_fitted : whether these are the events the model was fitted with
-    by_agent : None if all agents are new
-    densities, errors : the model against the simpler ones, event by event, in log density and in squared error; None
-        without simpler models
-    """
-
-    scores: tuple[Score, ...]
-    coverage: float
-    n_events: int
-    n_new_entities: int
-    n_new_agents: int
-    was_fitted: bool
-    by_agent: AgentErrors | None
-    observed: FloatArray
-    predicted: FloatArray
-    densities: FitComparison | None = None
-    errors: FitComparison | None = None
-
-    @property
-    def model(self) -> Score:
-        return self.scores[0]
-
-    @property
-    def rivals(self) -> tuple[Score, ...]:
-        return self.scores[1:]
+def goodness_in_words(scores: Evaluation) -> str:
+    """How well classes or counts are predicted, in a few sentences."""
+    own = scores.model
+    held_out = "the events it was fitted with" if scores.was_fitted else f"{EVENT.count(scores.n_events)} held out"
+    caution = " These figures are optimistic." if scores.was_fitted else ""
+    if scores.family.has_classes:
+        apart = (
+            f"it tells the two outcomes apart in {fine_percent(own['auc'])} of the pairs of events that differ (AUC)"
+            if np.isfinite(own["auc"])
+            else "all outcomes are the same, so it cannot be seen whether it tells them apart"
+        )
+        same = ""
+        if scores.constant is not None:
+            same = f"; one probability for all events has {number(scores.constant['log_loss'])}"
+        return (
+            f"On {held_out} {apart}. Its log loss is {number(own['log_loss'])}{same}. Predicted probabilities and "
+            f"observed shares differ by {number(100.0 * own['calibration_error'], 2)} percentage points on "
+            f"average.{caution}"
+        )
+    inside = f"{fine_percent(own['coverage'])} of these counts lie in their {percent(LEVEL)} intervals."
+    if not np.isfinite(own["d2"]):
+        return f"On {held_out} all counts are equal, so no deviance can be explained. {inside}{caution}"
+    does = (
+        f"explains {fine_percent(own['d2'])} of the deviance of the counts"
+        if own["d2"] >= 0.0
+        else "predicts worse than the mean of these counts does"
+    )
+    return f"On {held_out} it {does}. {inside}{caution}"
 
 
-@single_threaded_blas
-def score_held_out(model: HierarchicalPredictor, data: HeldOut) -> HeldOutScores:
-    """Compare a model's predictions with the observed targets."""
-    features, matrix, profiles, own_agent, own_entity = model.read_events(data.X, data.agent, data.entity)
-    observed = inputs.target_vector(data.y, len(matrix))
-    agents = profiles.agents[profiles.of_row]
-    entities = profiles.entities[profiles.of_row]
-    moments = model.posterior_.predict(matrix, profiles, interval_ends(LEVEL))
-    lower, upper = moments.quantiles.T
-    density = model.posterior_.log_density(matrix, observed, profiles)
-    rivals = predict_by_rivals(model.posterior_, matrix, observed, entities)
-    by_agent = densities = errors = None
-    if rivals:
-        groups = entity_groups(entities, own_agent, own_entity)
-        densities = compare_densities(density, {rival.name: rival.log_density for rival in rivals}, groups)
-        squares = {rival.name: -((observed - rival.mean) ** 2) for rival in rivals}
-        errors = compare_densities(-((observed - moments.mean) ** 2), squares, groups)
-    if rivals and (agents != UNKNOWN).any():
-        ridges = next((rival.mean for rival in rivals if rival.name == RIDGE_PER_ENTITY), None)
-        ridge_error = None if ridges is None else observed - ridges
-        by_agent = _by_agent(len(model.agent_ids_), agents, observed - moments.mean, ridge_error)
-    return HeldOutScores(
-        scores=(
-            Score.of("HLCR", observed, moments.mean, density),
-            *(Score.of(rival.name, observed, rival.mean, rival.log_density) for rival in rivals),
-        ),
-        coverage=float(((lower <= observed) & (observed <= upper)).mean()),
-        n_events=len(observed),
-        n_new_entities=int(((entities == UNKNOWN) & (agents != UNKNOWN)).sum()),
-        n_new_agents=int((agents == UNKNOWN).sum()),
-        was_fitted=was_fitted(model, features, observed, own_agent, own_entity),
-        by_agent=by_agent,
-        observed=observed,
-        predicted=moments.mean,
-        densities=densities,
-        errors=errors,
+def score_section(findings: Findings, scores: Evaluation) -> dict[str, Any]:
+    """What the page shows of the scores."""
+    family = scores.family
+    shown = SHOWN[family.name]
+    # coverage and width of intervals have a place of their own
+    names = shown.own if family.has_classes else shown.compared
+    if family.has_classes:
+        picture = reliability_panel(scores.observed, scores.predicted, has_classes=True)
+    else:
+        picture = cloud_panel(scores.observed, scores.predicted, is_cut=True)
+    entity = findings.names.entity.one
+    called = {ONE_RATE: "the same for all events"}
+    rows = [
+        (
+            called.get(name, name).replace("entity", entity),
+            [own.text(figure) for figure in names],
+            _gauge(own.explained),
+        )
+        for name, own in scores.scores.items()
+    ]
+    inside = ""
+    if family.has_exposure:
+        inside = f"{scores.model.text('coverage')} of these counts lie in their {percent(LEVEL)} intervals."
+    return {
+        "all": scores,
+        "header": [METRICS[name].meaning for name in names],
+        # only R² is a share that is seen at a glance
+        "has_gauge": names[0] == "r2",
+        "rows": rows,
+        "picture": picture,
+        "caption": CAPTIONS[family.name],
+        "note": _note(scores, entity),
+        "by_agent": _by_agent(findings, scores),
+        "inside": inside,
+    }
+
+
+def _gauge(share: float) -> float:
+    return 100.0 * min(1.0, share) if share > 0.0 else 0.0
+
+
+def _note(scores: Evaluation, entity: str) -> str:
+    note = NOTES[scores.family.name]
+    if scores.family.has_link:
+        same = "“The same for all events” predicts what was observed on average among the fitted events."
+        return note if scores.constant is None else f"{note} {same}"
+    if not scores.rivals:
+        return "The model is public: it holds no data to fit simpler models to, so there is no comparison."
+    return (
+        "The simpler models are fitted to the same events as HLCR. The penalties of the ridges maximise the evidence. "
+        f"A ridge per {entity} uses the events of that {entity} only; for a new {entity} the one ridge predicts. The "
+        "mixed model is like lme4’s: a common regression, and random deviations of intercept and slopes for each "
+        f"{entity}. {note}"
     )
 
 
-def entity_groups(entities: IndexArray, own_agent: Any, own_entity: Any) -> IndexArray:
-    """(events,) a number for the entity of each event, also of entities that the model does not know."""
-    groups = np.array(entities)
-    new = groups == UNKNOWN
-    if new.any():
-        given = {"agent": own_agent, "entity": own_entity}
-        codes = [read_ids(own, name, len(groups)).codes[new] for name, own in given.items() if own is not None]
-        # rows without ids are entities of their own
-        pairs = np.column_stack(codes) if codes else np.arange(new.sum())[:, None]
-        groups[new] = groups.max() + 1 + np.unique(pairs, axis=0, return_inverse=True)[1].ravel()
-    return groups
-
-
-def _by_agent(n_agents: int, agents: IndexArray, error: FloatArray, ridge_error: FloatArray | None) -> AgentErrors:
-    known = agents != UNKNOWN
-    n_events = np.bincount(agents[known], minlength=n_agents)
-
-    def root_mean_square(values: FloatArray) -> FloatArray:
-        total = np.bincount(agents[known], weights=values[known] ** 2, minlength=n_agents)
-        return np.sqrt(np.where(n_events > 0, total / np.maximum(n_events, 1), np.nan))
-
-    ridges = None if ridge_error is None else root_mean_square(ridge_error)
-    return AgentErrors(n_events, root_mean_square(error), ridges)
+def _by_agent(findings: Findings, scores: Evaluation) -> str:
+    """For how many agents the model beats the ridges; empty for fitted events, where this means nothing."""
+    ridge = scores.agent_errors.get(RIDGE_PER_ENTITY)
+    if ridge is None or len(scores.agent_events) < 2 or scores.was_fitted:
+        return ""
+    seen = scores.agent_events > 0
+    better = int(np.sum(scores.agent_errors[MODEL][seen] < ridge[seen]))
+    agent = findings.names.agent
+    entity = findings.names.entity
+    return f"HLCR has a smaller error than a ridge per {entity.one} for {better:,} of {agent.count(int(seen.sum()))}."

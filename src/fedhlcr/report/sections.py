@@ -1,4 +1,4 @@
-"""Sections of the report page: what the template shows of clusters, scores, differences, agents and the run."""
+"""Sections of the report page: what the template shows of clusters, differences, agents and the run."""
 
 from __future__ import annotations
 
@@ -10,19 +10,17 @@ import numpy as np
 from fedhlcr._support.wording import ROUND, byte_size, capital, number, percent
 from fedhlcr.analysis.axes import axis_of, feature_axes
 from fedhlcr.analysis.axis_lines import target_axis
+from fedhlcr.analysis.evaluation import Evaluation
 from fedhlcr.analysis.facts import SURE
 from fedhlcr.analysis.rounds import FederatedRun
 from fedhlcr.analysis.words import members_in_words, noise_words, without_effects
 from fedhlcr.estimators.base import HierarchicalPredictor
 from fedhlcr.figures.agents import by_main_cluster
 from fedhlcr.figures.figure import Panel
-from fedhlcr.figures.fit import cloud_panel
 from fedhlcr.figures.runs import run_panel, trace_panel
 from fedhlcr.model.likelihood import GAUSSIAN
 from fedhlcr.report import charts, listings, story
 from fedhlcr.report.findings import Findings, ListedEntities
-from fedhlcr.report.link_scores import LinkScores, score_section
-from fedhlcr.report.scores import HeldOutScores
 
 # Cards that are open.
 OPEN_CARDS = 6
@@ -69,48 +67,14 @@ def cluster_section(findings: Findings) -> dict[str, Any]:
     }
 
 
-def score_table(findings: Findings, scores: HeldOutScores | LinkScores) -> dict[str, Any]:
-    return score_section(scores) if isinstance(scores, LinkScores) else _score_section(findings, scores)
-
-
-def _score_section(findings: Findings, scores: HeldOutScores) -> dict[str, Any]:
-    return {
-        "all": scores,
-        "rows": [
-            (
-                score.name.replace("entity", findings.names.entity.one),
-                score,
-                100.0 * min(1.0, score.r2) if score.r2 > 0.0 else 0.0,
-            )
-            for score in scores.scores
-        ],
-        "caption": "Observed against predicted values",
-        "by_agent": _by_agent(findings, scores),
-        "picture": cloud_panel(scores.observed, scores.predicted, is_cut=True),
-    }
-
-
-def _by_agent(findings: Findings, scores: HeldOutScores) -> str:
-    """For how many agents the model beats the ridges; empty for fitted events, where this means nothing."""
-    by_agent = scores.by_agent
-    if by_agent is None or by_agent.ridge_per_entity is None or len(by_agent.n_events) < 2 or scores.was_fitted:
-        return ""
-    seen = by_agent.n_events > 0
-    better = int((by_agent.model[seen] < by_agent.ridge_per_entity[seen]).sum())
-    agent = findings.names.agent
-    entity = findings.names.entity
-    return f"HLCR has a smaller error than a ridge per {entity.one} for {better:,} of {agent.count(int(seen.sum()))}."
-
-
-def agent_section(findings: Findings, scores: HeldOutScores | LinkScores | None) -> dict[str, Any] | None:
+def agent_section(findings: Findings, scores: Evaluation | None) -> dict[str, Any] | None:
     agents = findings.agents
     if agents is None:
         return None
     words = story.agents_in_words(agents, (findings.names.agent, findings.names.entity))
     section: dict[str, Any] = {"words": words, "matrix": None, "picture": None, "listing": None}
     if len(agents) > 1:
-        real = scores if isinstance(scores, HeldOutScores) else None
-        section["listing"] = listings.agent_listing(agents, findings.names, real)
+        section["listing"] = listings.agent_listing(agents, findings.names, scores)
         if agents.weights.shape[1] > 1:
             if len(agents) <= MATRIX_AGENTS:
                 order, _ = by_main_cluster(agents.weights)

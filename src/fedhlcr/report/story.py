@@ -18,15 +18,16 @@ from fedhlcr._support.wording import (
     percent,
     printable,
 )
+from fedhlcr.analysis.evaluation import LEVEL, Evaluation
+from fedhlcr.analysis.facts import AgentFacts
+from fedhlcr.analysis.names import NO_NAME, named
 from fedhlcr.analysis.rounds import FederatedRun
 from fedhlcr.analysis.simpler import ONE_RIDGE
 from fedhlcr.analysis.verdict import FitComparison
 from fedhlcr.estimators.base import HierarchicalPredictor
 from fedhlcr.report.doubts import Doubt
-from fedhlcr.report.findings import Findings, ListedAgents
-from fedhlcr.report.link_scores import LinkScores, goodness_in_words
-from fedhlcr.report.names import NO_NAME, named
-from fedhlcr.report.scores import LEVEL, HeldOutScores
+from fedhlcr.report.findings import Findings
+from fedhlcr.report.scores import goodness_in_words
 
 NUMERALS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
 # So many features are named, more are counted.
@@ -50,9 +51,9 @@ def in_short(
     return paragraphs
 
 
-def goodness(model: HierarchicalPredictor, findings: Findings, scores: HeldOutScores | LinkScores | None) -> str:
+def goodness(model: HierarchicalPredictor, findings: Findings, scores: Evaluation | None) -> str:
     """How well the model predicts, in a few sentences."""
-    if isinstance(scores, LinkScores):
+    if scores is not None and scores.family.has_link:
         return goodness_in_words(scores)
     return _goodness(findings, scores, model.comparison_)
 
@@ -87,7 +88,7 @@ def _what(model: HierarchicalPredictor, findings: Findings) -> str:
     return f"The {entities}{owners} fall into {clusters}. {found}. {regression}"
 
 
-def _goodness(findings: Findings, scores: HeldOutScores | None, found: FitComparison | None) -> str:
+def _goodness(findings: Findings, scores: Evaluation | None, found: FitComparison | None) -> str:
     if scores is None:
         fitted = ""
         if findings.explained is not None:
@@ -97,17 +98,19 @@ def _goodness(findings: Findings, scores: HeldOutScores | None, found: FitCompar
             )
         compared = "" if found is None else f"{found.told} "
         return f"{fitted}{compared}No held-out events were given, so it was not evaluated."
-    inside = f"{fine_percent(scores.coverage)} of these events lie in their {percent(LEVEL)} intervals."
-    if not math.isfinite(scores.model.r2):
+    inside = f"{fine_percent(scores.model['coverage'])} of these events lie in their {percent(LEVEL)} intervals."
+    if not math.isfinite(scores.model.explained):
         return f"R² is undefined: the target is constant over the {EVENT.count(scores.n_events)} given. {inside}"
     held_out = "the events it was fitted with" if scores.was_fitted else f"{EVENT.count(scores.n_events)} held out"
-    rivals = listed([f"{_rival(score.name, findings)} explains {explained(score.r2)}" for score in scores.rivals])
+    rivals = listed(
+        [f"{_rival(name, findings)} explains {explained(own.explained)}" for name, own in scores.rivals.items()]
+    )
     caution = " These figures are optimistic for every method." if scores.was_fitted else ""
     target = findings.names.target
-    if scores.model.r2 < 0.0:
+    if scores.model.explained < 0.0:
         does = f"predicts {target} worse than the plain mean does"
     else:
-        does = f"explains {explained(scores.model.r2)} of the variance of {target}"
+        does = f"explains {explained(scores.model.explained)} of the variance of {target}"
     comparison = f" For comparison, {rivals}." if rivals else ""
     return f"On {held_out} it {does}.{comparison}{caution} {inside}"
 
@@ -133,7 +136,7 @@ def what_is_sent(findings: Findings, run: FederatedRun) -> str:
     return f"{capital(agents)} send sums, never events. This run was simulated in one process.{validated}"
 
 
-def agents_in_words(agents: ListedAgents, names: tuple[Noun, Noun]) -> list[str]:
+def agents_in_words(agents: AgentFacts, names: tuple[Noun, Noun]) -> list[str]:
     """How the clusters are spread over the agents."""
     agent, entity = names
     n_clusters = agents.weights.shape[1]

@@ -8,22 +8,21 @@ from typing import Literal
 
 from fedhlcr._support.wording import EVENT, capital, fine_percent, listed, number, percent
 from fedhlcr.analysis.axis_lines import TargetAxis, target_axis
-from fedhlcr.analysis.class_scores import ClassScores
-from fedhlcr.analysis.count_scores import CountScores
+from fedhlcr.analysis.evaluation import Evaluation
 from fedhlcr.analysis.facts import UserNames
-from fedhlcr.analysis.response_rivals import (
+from fedhlcr.analysis.simpler import (
     LOGISTIC_PER_ENTITY,
+    MIXED_MODEL,
     ONE_LOGISTIC,
     ONE_POISSON,
+    ONE_RIDGE,
     POISSON_PER_ENTITY,
     RATE_PER_ENTITY,
+    RIDGE_PER_ENTITY,
 )
-from fedhlcr.analysis.simpler import MIXED_MODEL, ONE_RIDGE, RIDGE_PER_ENTITY
 from fedhlcr.analysis.verdict import FitComparison, VerdictName
 from fedhlcr.estimators.base import HierarchicalPredictor
 from fedhlcr.report.findings import Findings
-from fedhlcr.report.link_scores import LinkScores
-from fedhlcr.report.scores import HeldOutScores
 
 BADGES = {"better": "Better", "about the same": "About the same", "worse": "Worse", "unknown": "Not evaluated"}
 NO_MIXED_MODEL = "It was not compared with a mixed model."
@@ -94,22 +93,19 @@ class Verdict:
         return "about" if self.is_split else self.name.split()[0]
 
 
-def find_verdict(
-    model: HierarchicalPredictor, findings: Findings, scores: HeldOutScores | LinkScores | None
-) -> Verdict:
+def find_verdict(model: HierarchicalPredictor, findings: Findings, scores: Evaluation | None) -> Verdict:
     """The verdict by held-out events if there are any, else by the fitted events, each predicted from the others."""
     if scores is not None and not scores.was_fitted:
-        if isinstance(scores, LinkScores):
-            if scores.comparison is not None:
-                return _of_responses(model, findings, scores, scores.comparison)
-        elif scores.densities is not None and scores.errors is not None:
+        if scores.densities is not None and scores.errors is not None:
             return _of_events(model, findings, scores, scores.densities, scores.errors)
+        if scores.densities is not None:
+            return _of_responses(model, findings, scores, scores.densities)
     if model.comparison_ is not None:
         return _of_fit(findings, model.comparison_)
     return Verdict("unknown", (_why_unknown(findings, scores),))
 
 
-def _why_unknown(findings: Findings, scores: HeldOutScores | LinkScores | None) -> str:
+def _why_unknown(findings: Findings, scores: Evaluation | None) -> str:
     if findings.entities is None:
         return "The model is public: it holds no data to fit simpler models to, so it cannot be compared with them."
     if scores is None:
@@ -123,7 +119,7 @@ def _why_unknown(findings: Findings, scores: HeldOutScores | LinkScores | None) 
 def _of_events(
     model: HierarchicalPredictor,
     findings: Findings,
-    scores: HeldOutScores,
+    scores: Evaluation,
     densities: FitComparison,
     errors: FitComparison,
 ) -> Verdict:
@@ -134,16 +130,11 @@ def _of_events(
     if not label and name != "about the same" and is_slight(scores, errors):
         label = f"Slightly {name}"
     rival = (errors if errors.verdict == "worse" else densities).strongest.rival
-    bars = tuple(
-        ("this model" if n == 0 else rival_name(s.name, names), _bar(s.r2), _percent(s.r2))
-        for n, s in enumerate(scores.scores)
-        if math.isfinite(s.r2)
-    )
     return Verdict(
         name,
-        (told, _typical_error(target_axis(model), scores.model.mae)),
+        (told, _typical_error(target_axis(model), scores.model["mae"])),
         advice=_advice(rival, names) if "worse" in (name, errors.verdict) else "",
-        bars=bars,
+        bars=_bars(scores, names),
         measure=f"how much of the differences in {target} each explains (share of the variance)",
         label=label,
         hint=hint,
@@ -155,7 +146,7 @@ def _of_events(
 
 
 def _judged(
-    findings: Findings, scores: HeldOutScores, densities: FitComparison, errors: FitComparison
+    findings: Findings, scores: Evaluation, densities: FitComparison, errors: FitComparison
 ) -> tuple[VerdictName, str]:
     """The verdict by errors and log densities, and the sentence that tells it."""
     names = findings.names
@@ -199,10 +190,20 @@ def _why_same(findings: Findings, found: FitComparison) -> str:
     return CHANCE
 
 
-def is_slight(scores: HeldOutScores, errors: FitComparison) -> bool:
+def is_slight(scores: Evaluation, errors: FitComparison) -> bool:
     """Whether model and best simpler model explain nearly the same share of the variance, though not by chance."""
-    rival = next((score for score in scores.rivals if score.name == errors.strongest.rival), None)
-    return rival is not None and abs(scores.model.r2 - rival.r2) < SLIGHT
+    rival = scores.scores.get(errors.strongest.rival)
+    return rival is not None and abs(scores.model.explained - rival.explained) < SLIGHT
+
+
+def _bars(scores: Evaluation, names: UserNames) -> tuple[tuple[str, float, str], ...]:
+    """Name, share explained and figure of each method, the model first."""
+    methods = {"this model": scores.model, **{rival_name(name, names): own for name, own in scores.rivals.items()}}
+    return tuple(
+        (name, _bar(own.explained), _percent(own.explained))
+        for name, own in methods.items()
+        if math.isfinite(own.explained)
+    )
 
 
 def _typical_error(target: TargetAxis, error: float) -> str:
@@ -213,18 +214,14 @@ def _typical_error(target: TargetAxis, error: float) -> str:
 
 
 def _of_responses(
-    model: HierarchicalPredictor, findings: Findings, scores: LinkScores, found: FitComparison
+    model: HierarchicalPredictor, findings: Findings, scores: Evaluation, found: FitComparison
 ) -> Verdict:
     names = findings.names
     strongest = found.strongest.rival
-    rows = [("this model", scores.model), *((rival_name(n, names), s) for n, s in scores.rivals)]
-    shares = [(name, score.d2) for name, score in rows]
-    own = shares[0][1]
-    best = dict(shares)[rival_name(strongest, names)]
-    slight = found.verdict != "about the same" and abs(own - best) < SLIGHT
-    sentences = [_told_of_responses(findings, scores, found, slight=slight), _typically(scores.model)]
+    slight = found.verdict != "about the same" and is_slight(scores, found)
+    sentences = [_told_of_responses(findings, scores, found, slight=slight), _typically(scores)]
     is_mixed = MIXED_MODEL in [difference.rival for difference in found.differences]
-    binary = isinstance(scores.model, ClassScores)
+    binary = scores.family.has_classes
     one = "logistic regression" if binary else "regression of counts"
     what = "uncertainty about the outcomes each removes (share of the log loss)"
     if not binary:
@@ -233,16 +230,16 @@ def _of_responses(
         found.verdict,
         (*sentences, *([] if is_mixed else [NO_MIXED_MODEL])),
         advice=_advice_on_responses(model, strongest, names) if found.verdict == "worse" else "",
-        bars=tuple((name, _bar(share), _percent(share)) for name, share in shares if math.isfinite(share)),
+        bars=_bars(scores, names),
         measure=f"how much of the {what}",
         label=f"Slightly {found.verdict}" if slight else "",
         terms=f"A mixed model is one {one} from which each {names.entity.one} may deviate." if is_mixed else "",
     )
 
 
-def _told_of_responses(findings: Findings, scores: LinkScores, found: FitComparison, *, slight: bool) -> str:
+def _told_of_responses(findings: Findings, scores: Evaluation, found: FitComparison, *, slight: bool) -> str:
     names = findings.names
-    what = "the outcomes" if isinstance(scores.model, ClassScores) else "the counts"
+    what = f"the {scores.family.outcomes}"
     on = f"On {EVENT.count(scores.n_events)} that it was not fitted to,"
     everyone = listed([rival_name(d.rival, names) for d in found.differences], "or")
     best = rival_name(found.strongest.rival, names)
@@ -254,13 +251,14 @@ def _told_of_responses(findings: Findings, scores: LinkScores, found: FitCompari
     }[found.verdict]
 
 
-def _typically(score: ClassScores | CountScores) -> str:
+def _typically(scores: Evaluation) -> str:
     """How good single predictions are."""
-    if isinstance(score, CountScores):
-        return f"The model is typically off by {number(score.mae)} (mean absolute error)."
-    usual = max(score.share, 1.0 - score.share)
+    own = scores.model
+    if not scores.family.has_classes:
+        return f"The model is typically off by {number(own['mae'])} (mean absolute error)."
+    usual = max(own["share"], 1.0 - own["share"])
     return (
-        f"The outcome that it takes as more likely is right for {fine_percent(score.accuracy)} of them; always naming "
+        f"The outcome that it takes as more likely is right for {fine_percent(own['accuracy'])} of them; always naming "
         f"the more frequent outcome is right for {fine_percent(usual)}."
     )
 

@@ -14,6 +14,9 @@ from fedhlcr._support.arrays import FloatArray
 from fedhlcr._support.special import gammaln
 from fedhlcr.model.priors import Gamma
 
+# Most steps of a slice sampler in one direction. From a usual start it needs a few.
+MOST_STEPS = 1_000
+
 
 def draw_log_weights(rng: np.random.Generator, table_counts: FloatArray, concentration: float) -> FloatArray:
     """log ψ | m ~ Dir(α/K + m), in logs: small Dirichlet draws contain exact zeros."""
@@ -66,11 +69,15 @@ def slice_sample(
     level = log_density(start) + np.log(rng.random())
     low = start - width * rng.random()
     high = low + width
-    while log_density(low) > level:
+    for _ in range(MOST_STEPS):
+        if not log_density(low) > level:
+            break
         low -= width
-    while log_density(high) > level:
+    for _ in range(MOST_STEPS):
+        if not log_density(high) > level:
+            break
         high += width
-    while True:
+    for _ in range(MOST_STEPS):
         proposal = low + (high - low) * rng.random()
         if log_density(proposal) > level:
             return proposal
@@ -78,3 +85,5 @@ def slice_sample(
             low = proposal
         else:
             high = proposal
+    # the density is not a number, or so small that rounding hides its differences
+    return start

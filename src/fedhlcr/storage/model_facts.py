@@ -8,8 +8,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
-import numpy as np
-
 from fedhlcr.exceptions import CodecError, ModelFileError
 from fedhlcr.storage import codec, pages
 from fedhlcr.storage.atomic import PathLike
@@ -49,19 +47,6 @@ def opened(path: PathLike) -> Iterator[BinaryIO]:
         raise ModelFileError(f"no model can be read from {path.name!r}: {error.strerror}.") from None
     except MemoryError:
         raise ModelFileError(f"no model can be read from {path.name!r}: it does not fit into memory.") from None
-
-
-@contextmanager
-def reading_errors() -> Iterator[None]:
-    """Turn whatever fails while a model is read into a CodecError: checksums catch accidents but not attacks."""
-    try:
-        # impossible numbers are refused where they are read; what overflows after that becomes infinite
-        with np.errstate(all="ignore"):
-            yield
-    except CodecError:
-        raise
-    except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError, MemoryError) as error:
-        raise CodecError(f"the model is not valid ({type(error).__name__}); save it again.") from None
 
 
 def open_pages(file: BinaryIO) -> pages.PagedRecord | None:

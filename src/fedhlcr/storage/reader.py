@@ -7,6 +7,7 @@ here.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 
 from fedhlcr._support.arrays import for_kernels
 from fedhlcr._support.checks import SIZE_LIMIT, Check, within
-from fedhlcr.exceptions import CodecError
+from fedhlcr.exceptions import CodecError, FedHLCRError
 from fedhlcr.storage.pages import PagedRecord
 
 # Bytes of an array that are tested at once.
@@ -113,5 +114,26 @@ def _parts(array: NDArray[Any]) -> Iterator[NDArray[Any]]:
         yield array[first : first + n_rows]
 
 
+CHECKPOINT = ("the checkpoint", "start a new run")
+
+
 def checkpoint_reader(record: Mapping[str, Any]) -> RecordReader:
-    return RecordReader(record, "the checkpoint", "start a new run")
+    return RecordReader(record, *CHECKPOINT)
+
+
+@contextmanager
+def reading_errors(
+    what: str = "the model", cure: str = "save it again", clear: type[FedHLCRError] = CodecError
+) -> Iterator[None]:
+    """Turn whatever fails while a record is read into a CodecError: checksums catch accidents but not attacks.
+
+    `clear` are errors that say already what is wrong.
+    """
+    try:
+        # impossible numbers are refused where they are read; what overflows after that becomes infinite
+        with np.errstate(all="ignore"):
+            yield
+    except clear:
+        raise
+    except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError, MemoryError) as error:
+        raise CodecError(f"{what} is not valid ({type(error).__name__}); {cure}.") from None

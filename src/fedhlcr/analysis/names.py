@@ -1,4 +1,4 @@
-"""How a page shows the names of single agents and entities."""
+"""How the names of single agents and entities are shown."""
 
 from __future__ import annotations
 
