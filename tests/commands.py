@@ -15,7 +15,7 @@ from fedhlcr.cli.shell import BAD_DATA
 COLUMNS = ("--target", "sales", "--agent", "store", "--entity", "product")
 
 
-FIT = (*COLUMNS, "--categorical", "promotion,season", "--sweeps", "40")
+FIT = (*COLUMNS, "--categories", "promotion,season", "--sweeps", "40")
 
 
 # the paper's model

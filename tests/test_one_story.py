@@ -77,7 +77,7 @@ def story(request, tmp_path_factory):
     family, folder = request.param, tmp_path_factory.mktemp(request.param)
     test, capture = write_tables(family, folder), request.getfixturevalue("told")
     model, train = folder / "model.fedhlcr", folder / "train.csv"
-    options = (*COLUMNS, "--categorical", "shelf", "--out", model)
+    options = (*COLUMNS, "--categories", "shelf", "--out", model)
     if family == "federated":
         said = capture("simulate", train, *options, "--hold-out", "0", "--failure-rate", ".1")
     else:

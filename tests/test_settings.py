@@ -6,6 +6,7 @@ import inspect
 from dataclasses import MISSING, fields
 
 import pytest
+from sklearn.base import clone
 
 import fedhlcr
 from fedhlcr.exceptions import ArgumentError
@@ -81,3 +82,16 @@ def test_every_meaning_is_a_sentence_of_its_own():
         shown = setting.worded(lambda name: f"--{name}")
         assert "`" not in shown or setting.option is None, setting.name
         assert setting.default is None or setting.choices == () or setting.default in setting.choices
+
+
+def test_old_words_still_work_and_name_the_new_ones():
+    X = [[0.0], [1.0], [2.0], [3.0]]
+    y = [0.0, 1.0, 2.1, 2.9]
+    old = fedhlcr.HLCRRegressor(1, n_sweeps=4, missing="raise")
+    with pytest.warns(FutureWarning, match="missing='refuse'"):
+        old.fit(X, y)
+    with pytest.raises(ValueError, match="missing"):
+        old.predict([[float("nan")]])
+    new = fedhlcr.HLCRRegressor(1, n_sweeps=4).fit(X, y)
+    assert clone(old).missing == "raise"
+    assert old.coef_ == new.coef_

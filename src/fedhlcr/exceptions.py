@@ -294,6 +294,10 @@ class SimplerModelWarning(FedHLCRWarning):
     """A simpler model predicts the fitted events better, each event from all others."""
 
 
+class DeprecationNotice(FedHLCRWarning, FutureWarning):
+    """A setting has another name now, or does nothing any more; a later release will refuse it."""
+
+
 class FitInterruptedWarning(FedHLCRWarning):
     """The user ended a fit early; the model uses the draws made so far."""
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 import re
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from decimal import Decimal
 from numbers import Real
 from typing import Any, Literal, get_args
@@ -22,7 +22,7 @@ LabelPrior = Literal["tables", "paper"]
 CoefPriorKind = Literal["adaptive", "common_mean", "zero_mean"]
 EffectsName = Literal["auto", "none", "entity", "entity+agent"]
 NoiseName = Literal["entity", "common", "student"]
-MissingName = Literal["raise", "drop", "impute"]
+MissingPolicy = Literal["refuse", "drop", "impute"]
 RuleName = Literal["delta", "blend"]
 AggregationName = Literal["plain", "secure"]
 EngineName = Literal["in_process", "ray"]
@@ -60,6 +60,7 @@ class DeclaredSetting:
     option : name of the shell's option, without dashes; None for none
     on_flower : name of the option on Flower; None for none
     deprecated : why nobody should pass it any more; it still works
+    renamed : words that a user may have written earlier, and what they are called now
     """
 
     name: str
@@ -81,6 +82,7 @@ class DeclaredSetting:
     option: str | None = None
     on_flower: str | None = None
     deprecated: str = ""
+    renamed: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def may_be_unknown(self) -> bool:
@@ -122,6 +124,10 @@ class DeclaredSetting:
         if not self.allows(value):
             raise ArgumentError(f"`{self.name}` must be {self.expected}, but is {value!r}.")
         return value if self.kind is None or self.choices else self.kind(value)
+
+    def current(self, value: Any) -> Any:
+        """A value by its present name."""
+        return self.renamed.get(value, value) if isinstance(value, str) else value
 
     def default_for(self, family: str) -> Any:
         """The default of the estimators of a family of targets."""
@@ -355,12 +361,13 @@ _DECLARED = (
     ),
     DeclaredSetting(
         "missing",
-        "raise",
-        'What to do about missing and infinite values: "raise" refuses the table, "drop" leaves out the rows, and '
-        '"impute" takes the median or most common level of the fit.',
+        "refuse",
+        'What to do about missing and infinite values: "refuse" the table, "drop" the rows, or "impute" the '
+        "median or most common level of the fit.",
         '"drop" leaves rows out of a fit and of scores, and predicts NaN for them. Rows without a target or an id are '
         "never filled in, but left out.",
-        choices=get_args(MissingName),
+        choices=get_args(MissingPolicy),
+        renamed={"raise": "refuse"},
         option="missing",
     ),
     DeclaredSetting(

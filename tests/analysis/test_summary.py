@@ -9,7 +9,7 @@ import pytest
 from fedhlcr import FedHLCRRegressor, HLCRRegressor, describe_clusters, load
 from fedhlcr._support.wording import percent
 from fedhlcr.analysis.effects import change_intervals, coef_intervals, effect_sizes, entity_shares, unit_changes
-from fedhlcr.cli.telling import model_facts
+from fedhlcr.cli.descriptions import model_facts
 from fedhlcr.posterior import PublicModel
 from fedhlcr.report import render_report
 from tests.reports import fitted, public, recipe_of

@@ -20,8 +20,8 @@ from fedhlcr.analysis.leave_one_out import (
     log_label_weights,
 )
 from fedhlcr.analysis.verdict import Difference, FitComparison, clear_errors, compare_densities
+from fedhlcr.cli.descriptions import model_facts
 from fedhlcr.cli.shell import option_text
-from fedhlcr.cli.telling import model_facts
 from fedhlcr.data.hierarchy import build_hierarchy
 from fedhlcr.exceptions import SimplerModelWarning
 from tests.problems import PAPER

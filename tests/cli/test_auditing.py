@@ -10,7 +10,7 @@ from fedhlcr.cli.auditing import can_tell
 from fedhlcr.cli.shell import BAD_DATA, FAILED, WRONG_USAGE
 from tests.commands import COLUMNS, call, shop_table
 
-CATEGORIES = ("--categorical", "promotion,season")
+CATEGORIES = ("--categories", "promotion,season")
 QUICK = (*CATEGORIES, "--rounds", 8, "--secure-rounds", 1, "--runs", 200)
 
 

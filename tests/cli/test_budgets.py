@@ -34,7 +34,7 @@ def test_budgets_are_told_in_words(shop, capsys):
 
 def test_budgets_may_take_levels_from_rows(shop, capsys):
     """No model of a budget is saved."""
-    category = ("--features", "price,season", "--categorical", "season")
+    category = ("--features", "price,season", "--categories", "season")
     assert call("simulate", shop / "all.csv", *COLUMNS, *category, "--rounds", "3", "--epsilon", "20") == 0
     assert "times the error without noise" in capsys.readouterr().out
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from fedhlcr import FedHLCRCountRegressor, FedHLCRRegressor, HLCRRegressor
-from fedhlcr.cli.choices import Noise
-from fedhlcr.cli.cluster import Cluster, Engine
+from fedhlcr.cli.fitting import Cluster
 from fedhlcr.cli.shell import WRONG_USAGE
 from fedhlcr.data import table_pieces
+from fedhlcr.data.families import COUNT, REAL
 from fedhlcr.engines.ray import engine
 from fedhlcr.exceptions import ArgumentError
 from fedhlcr.storage import scratch
@@ -24,7 +24,6 @@ from tests.local_actors import DiesOnce, LocalActors, assert_same_fit, use_local
         (("--address", "head:6379"), "add --engine ray"),
         (("--engine", "ray", "--chains", 2), "single chain"),
         (("--engine", "ray", "--workers", 0), "--workers"),
-        (("--engine", "ray", "--precision", "single", "--categorical", "promotion,season"), "must be double"),
     ],
 )
 def test_options_that_do_not_go_together_are_refused(tmp_path, capsys, options, words):
@@ -34,15 +33,15 @@ def test_options_that_do_not_go_together_are_refused(tmp_path, capsys, options, 
     assert not (tmp_path / "m").exists()
 
 
-SETTINGS = {"noise": Noise.entity, "n_chains": 1, "n_sweeps": 7, "random_state": 1, "precision": "double"}
+SETTINGS = {"n_chains": 1, "n_sweeps": 7, "random_state": 1}
 
 
 def test_engine_makes_the_estimator():
-    model = Cluster(Engine.ray, 3, "head:6379").estimator("count", **SETTINGS)
+    model = Cluster("ray", 3, "head:6379").estimator(COUNT, **SETTINGS)
     assert isinstance(model, FedHLCRCountRegressor)
     assert (model.rounds, model.engine.n_workers, model.engine.address) == (7, 3, "head:6379")
-    assert isinstance(Cluster(Engine.ray, None, None).estimator("real", **SETTINGS), FedHLCRRegressor)
-    here = Cluster(Engine.here, None, None).estimator("real", **SETTINGS)
+    assert isinstance(Cluster("ray").estimator(REAL, **SETTINGS), FedHLCRRegressor)
+    here = Cluster("in_process").estimator(REAL, **SETTINGS)
     assert isinstance(here, HLCRRegressor)
     assert here.n_sweeps == 7
 

@@ -21,7 +21,7 @@ def folder(tmp_path_factory):
     frame = pd.DataFrame({"store": np.repeat(["a", "b", "c"], 40), "product": np.tile(range(8), 15)})
     frame = frame.assign(x=rng.normal(size=120), color=rng.choice(["red", "green", "blue"], 120))
     frame.assign(y=frame["x"] + rng.normal(size=120)).to_csv(path / "events.csv", index=False)
-    run(path, "fit", "events.csv", *ROLES, "--categorical", "color", "--sweeps", "10", "--out", "model.fedhlcr")
+    run(path, "fit", "events.csv", *ROLES, "--categories", "color", "--sweeps", "10", "--out", "model.fedhlcr")
     return path
 
 
@@ -73,6 +73,6 @@ def test_tables_are_read_once(command, folder, monkeypatch):
     count(inputs, "_stacked")
     arguments = COMMANDS[command]
     if command in ("fit", "select", "simulate"):
-        arguments = [*arguments, "--categorical", "color"]
+        arguments = [*arguments, "--categories", "color"]
     run(folder, *arguments)
     assert calls == {"_factorize": 2, "_encoded": 1}, "one column of agents, one of entities, one set of features"

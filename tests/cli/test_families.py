@@ -149,7 +149,7 @@ def test_python_names_the_column_of_a_dataframe(drops_rows):
     if drops_rows:
         frame.loc[8, "visits"] = np.nan
     n = len(frame) - drops_rows
-    model = fedhlcr.HLCRCountRegressor(missing="drop" if drops_rows else "raise")
+    model = fedhlcr.HLCRCountRegressor(missing="drop" if drops_rows else "refuse")
     warned = pytest.warns(MissingValuesWarning) if drops_rows else contextlib.nullcontext()
     expected = f"^column 'visits' must hold counts.* 1 of {n} values is negative"
     with warned, pytest.raises(DataError, match=expected):

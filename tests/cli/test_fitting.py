@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from typing import get_args
 
 import numpy as np
 import pandas as pd
@@ -11,10 +10,8 @@ import pyarrow as pa
 import pytest
 
 import fedhlcr
-from fedhlcr.cli.choices import Effects, Noise
 from fedhlcr.cli.shell import BAD_DATA, WRONG_USAGE
 from fedhlcr.posterior.diagnostics import R_HAT_LIMIT
-from fedhlcr.settings import EffectsName, NoiseName
 from tests.commands import COLUMNS, FIT, FOR_ALL, FOR_TARGETS, PAPER, assert_refused, bad_table, call, shop_table
 
 
@@ -82,7 +79,7 @@ def test_note_on_columns_without_a_name(shop, tmp_path, capsys):
 
 
 def test_features_can_be_chosen(shop, tmp_path, capsys):
-    chosen = ("--features", "price", "--features", "season", "--categorical", "season")
+    chosen = ("--features", "price", "--features", "season", "--categories", "season")
     assert call("fit", shop / "train.csv", *COLUMNS, *chosen, "--sweeps", 10, "--out", tmp_path / "m", "--json") == 0
     features = json.loads(capsys.readouterr().out)["features"]
     assert features == ["price", "season=spring", "season=summer", "season=winter"]
@@ -130,7 +127,7 @@ def odd_category(kind, folder):
 @pytest.mark.parametrize("how", ["--in-memory", "--stream"])
 def test_half_precision_numbers_may_be_a_category(how, tmp_path, capsys):
     data = odd_category("half", tmp_path)
-    options = (*COLUMNS, "--categorical", "odd,season", "--sweeps", 4, how, "--out", tmp_path / "m", "-q")
+    options = (*COLUMNS, "--categories", "odd,season", "--sweeps", 4, how, "--out", tmp_path / "m", "-q")
     assert call("fit", data, *options) == 0
     assert fedhlcr.load(tmp_path / "m").recipe_.categorical["odd"] == ["0", "1", "2"]
     if how == "--in-memory":
@@ -141,7 +138,7 @@ def test_half_precision_numbers_may_be_a_category(how, tmp_path, capsys):
 @pytest.mark.parametrize("how", ["--in-memory", "--stream"])
 def test_times_that_have_no_text_are_bad_data(how, tmp_path, capsys):
     data = odd_category("late", tmp_path)
-    options = (*COLUMNS, "--categorical", "odd,season", "--sweeps", 4, how, "--out", tmp_path / "m")
+    options = (*COLUMNS, "--categories", "odd,season", "--sweeps", 4, how, "--out", tmp_path / "m")
     assert call("fit", data, *options) == BAD_DATA
     assert "column 'odd' holds values of the type timestamp[us]" in capsys.readouterr().err
     assert (
@@ -159,8 +156,8 @@ def test_similar_column_is_suggested(shop, tmp_path, capsys):
 def test_column_cannot_have_two_roles(shop, tmp_path, capsys):
     for more in (
         ("--features", "sales"),
-        ("--categorical", "store"),
-        ("--features", "price", "--categorical", "season"),
+        ("--categories", "store"),
+        ("--features", "price", "--categories", "season"),
     ):
         assert_refused(
             call("fit", shop / "train.csv", *COLUMNS, *more, "--out", tmp_path / "m"), capsys, tmp_path / "m"
@@ -204,10 +201,16 @@ def test_unknown_curves_are_refused(shop, tmp_path, capsys):
         assert words in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("names", [(Effects, EffectsName), (Noise, NoiseName)], ids=["effects", "noise"])
-def test_options_offer_what_the_estimators_know(names):
-    offered, known = names
-    assert set(offered) == set(get_args(known))
+def test_old_names_of_options_still_work_with_a_note(shop, tmp_path, capsys):
+    old = (*COLUMNS, "--categorical", "promotion", "--categorical", "season", "--engine", "here", "--sweeps", "4")
+    assert call("fit", shop / "train.csv", *old, "--precision", "single", "--out", tmp_path / "old") == 0
+    said = " ".join(capsys.readouterr().err.split())
+    for note in ("--categorical is now called --categories", "--engine in_process", "--precision does nothing"):
+        assert f"note: {note}" in said or note in said
+    new = (*COLUMNS, "--categories", "promotion,season", "--engine", "in_process", "--sweeps", "4")
+    assert call("fit", shop / "train.csv", *new, "--out", tmp_path / "new") == 0
+    assert "is now" not in capsys.readouterr().err
+    np.testing.assert_array_equal(*(fedhlcr.load(tmp_path / name).labels_ for name in ("old", "new")))
 
 
 def test_effects_and_noise_are_those_of_the_options(shop, tmp_path, capsys):

@@ -20,7 +20,7 @@ from tests.commands import (
 
 
 def test_simulate_runs_a_federation(shop, tmp_path, capsys):
-    arguments = ("simulate", shop / "all.csv", *COLUMNS, "--categorical", "promotion,season")
+    arguments = ("simulate", shop / "all.csv", *COLUMNS, "--categories", "promotion,season")
     federation = ("--participation", ".5", "--rounds", "30", "--failure-rate", ".1")
     files = ("--out", tmp_path / "fed", "--history", tmp_path / "rounds.csv")
     assert call(*arguments, *federation, *files, "--json") == 0
@@ -39,7 +39,7 @@ def test_simulate_runs_a_federation(shop, tmp_path, capsys):
 @pytest.mark.parametrize("kind", [*FOR_ALL, *FOR_TARGETS])
 def test_simulate_refuses_bad_tables(kind, tmp_path, capsys):
     out = tmp_path / "model"
-    categorical = ("--categorical", "promotion,season")
+    categorical = ("--categories", "promotion,season")
     code = call("simulate", bad_table(kind, tmp_path), *COLUMNS, *categorical, "--out", out)
     assert_refused(code, capsys, out)
 
@@ -57,5 +57,5 @@ def test_one_round_is_singular(shop, capsys):
 
 def test_simulate_with_curves(shop, tmp_path):
     out = ("--curves", "auto", "--rounds", "8", "--hold-out", "0", "--out", tmp_path / "m", "-q")
-    assert call("simulate", shop / "train.csv", *COLUMNS, "--categorical", "promotion,season", *out) == 0
+    assert call("simulate", shop / "train.csv", *COLUMNS, "--categories", "promotion,season", *out) == 0
     assert fedhlcr.load(tmp_path / "m").curves_.columns.tolist() == [0]

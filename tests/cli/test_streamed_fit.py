@@ -100,11 +100,11 @@ FEATURES = ("--features", "x,z")
 CASES = {
     "plain": (*ROLES, *FEATURES),
     "common_noise": (*ROLES, *FEATURES, "--noise", "common", "--effects", "none", "--chains", 2),
-    "categories": (*ROLES, "--features", "x,kind,day", "--categorical", "kind,day"),
+    "categories": (*ROLES, "--features", "x,kind,day", "--categories", "kind,day"),
     "student": (*ROLES, *FEATURES, "--noise", "student"),
     "binary": ("--target", "won", *ROLES[2:], *FEATURES),
     "counts": ("--target", "visits", *ROLES[2:], *FEATURES, "--exposure", "hours", "--family", "count"),
-    "curves": (*ROLES, "--features", "x,z,kind", "--categorical", "kind", "--curves", "auto"),
+    "curves": (*ROLES, "--features", "x,z,kind", "--categories", "kind", "--curves", "auto"),
     "hold_out": (*ROLES, *FEATURES, "--hold-out", 0.3, "--seed", 4),
     "binary_hold_out": ("--target", "won", *ROLES[2:], *FEATURES, "--hold-out", 0.3),
     "curves_hold_out": (*ROLES, *FEATURES, "--curves", "x", "--hold-out", 0.3),
@@ -125,14 +125,14 @@ GAPS = ("x", "z", "kind", "y", "item")
 @pytest.mark.parametrize("policy", ["drop", "impute"])
 def test_missing_values(policy, tmp_path, capsys):
     folder = to_folder(with_gaps(table(), GAPS), tmp_path / "t")
-    options = (*ROLES, "--features", "x,z,kind", "--categorical", "kind", "--missing", policy)
+    options = (*ROLES, "--features", "x,z,kind", "--categories", "kind", "--missing", policy)
     fit_both(folder, tmp_path, *options, capsys=capsys)
 
 
 def test_csv(tmp_path, capsys):
     # all shops have a decimal point: 7.0 is 7
     with_gaps(table(), ("x", "kind")).assign(shop=lambda t: t["shop"] * 1.0).to_csv(tmp_path / "t.csv", index=False)
-    options = (*ROLES, "--features", "x,kind", "--categorical", "kind", "--missing", "impute")
+    options = (*ROLES, "--features", "x,kind", "--categories", "kind", "--missing", "impute")
     fit_both(tmp_path / "t.csv", tmp_path, *options, capsys=capsys)
 
 
@@ -147,10 +147,10 @@ def test_ids_of_rows_that_are_dropped_say_whether_all_have_a_decimal_point(tmp_p
 
 def test_options_that_do_not_suit_the_family_are_refused_before_the_table_is_read(tmp_path, capsys):
     table().to_csv(tmp_path / "t.csv", index=False)
-    binary = ("--target", "won", *ROLES[2:], *FEATURES, "--precision", "single", "--stream")
+    binary = ("--target", "won", *ROLES[2:], *FEATURES, "--noise", "student", "--stream")
     assert call("fit", tmp_path / "t.csv", *binary, "--out", tmp_path / "m") == 2
     said = capsys.readouterr().err
-    assert "--precision" in said
+    assert "--noise" in said
     assert "temporary files" not in said
 
 
@@ -169,7 +169,7 @@ def test_pieces_of_one_row(tmp_path, monkeypatch, capsys):
 
 BAD = {
     "gaps": (with_gaps(table(), GAPS), (*ROLES, *FEATURES)),
-    "levels": (table(), (*ROLES, "--features", "x,z", "--categorical", "z,x")),
+    "levels": (table(), (*ROLES, "--features", "x,z", "--categories", "z,x")),
     "exposure": (table().assign(hours=-1.0), CASES["counts"]),
     "empty_column": (table().assign(x=np.nan), (*ROLES, *FEATURES, "--missing", "impute")),
     "nothing_left": (table().assign(x=np.nan), (*ROLES, *FEATURES, "--missing", "drop")),
@@ -248,7 +248,7 @@ def test_killed_anywhere_and_started_again_gives_the_same_model(tmp_path):
         *ROLES,
         "--features",
         "x,kind",
-        "--categorical",
+        "--categories",
         "kind",
         "--missing",
         "impute",
@@ -382,13 +382,13 @@ def test_file_that_changes_while_it_is_read_is_refused(tmp_path, monkeypatch, ca
 
 
 def test_large_table_is_streamed_by_itself(tmp_path, monkeypatch, capsys):
-    from fedhlcr.cli import sizes
+    from fedhlcr.cli import events
 
     folder = to_folder(table(), tmp_path / "t")
     arguments = ("fit", folder, *ROLES, *FEATURES, *QUICK, "--out", tmp_path / "m")
     assert call(*arguments) == 0
     assert "temporary files" not in capsys.readouterr().err
-    monkeypatch.setattr(sizes, "LARGE_TABLE", 1000)
+    monkeypatch.setattr(events, "LARGE_TABLE", 1000)
     assert call(*arguments, "--progress") == 0
     said = capsys.readouterr().err
     assert "sorted in temporary files" in said

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from fedhlcr.cli import batches, sizes, splitting
+from fedhlcr.cli import batches, events, splitting
 from fedhlcr.data import csv_files, table_pieces
 from fedhlcr.data.table_files import open_table
 from tests.commands import FIT, bad_table, call, shop_table
@@ -219,9 +219,9 @@ def test_unknown_levels_are_refused_with_their_rows(shop, tmp_path, capsys):
 
 @pytest.mark.parametrize("name", ["p.csv", "p.csv.gz", "p.parquet", "p.feather"])
 def test_full_disk_leaves_no_partial_output(name, shop, tmp_path, capsys, monkeypatch):
-    from fedhlcr.cli import writing
+    from fedhlcr.cli import output
 
-    honest = writing.TableWriter.write
+    honest = output.TableWriter.write
     calls = []
 
     def full(self, table):
@@ -230,7 +230,7 @@ def test_full_disk_leaves_no_partial_output(name, shop, tmp_path, capsys, monkey
             raise OSError(errno.ENOSPC, "No space left on device")
         honest(self, table)
 
-    monkeypatch.setattr(writing.TableWriter, "write", full)
+    monkeypatch.setattr(output.TableWriter, "write", full)
     out = tmp_path / name
     assert call("predict", shop / "shop.fedhlcr", shop / "test.csv", "--stream", "--out", out) == 5
     assert capsys.readouterr().err.splitlines() == [f"fedhlcr: cannot write '{out}': No space left on device."]
@@ -238,7 +238,7 @@ def test_full_disk_leaves_no_partial_output(name, shop, tmp_path, capsys, monkey
 
 
 def test_large_tables_are_read_in_batches(shop, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(sizes, "LARGE_TABLE", 1000)
+    monkeypatch.setattr(events, "LARGE_TABLE", 1000)
     assert call("evaluate", shop / "shop.fedhlcr", shop / "test.csv") == 0
     assert "--in-memory" in capsys.readouterr().err
     assert call("adapt", shop / "shop.fedhlcr", shop / "test.csv", "--out", tmp_path / "m") == 0

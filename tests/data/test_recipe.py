@@ -212,7 +212,7 @@ def test_too_many_levels_are_refused():
 @pytest.mark.parametrize(
     ("data", "how", "message"),
     [
-        (table(x=["a", "b"]), {}, r"numbers, but 2 of its 2 rows hold text \(first: row 1\); .* \(--categorical"),
+        (table(x=["a", "b"]), {}, r"numbers, but 2 of its 2 rows hold text \(first: row 1\); .* \(--categories"),
         (table(x=[1.0]), {"categorical": ["z"]}, "no column 'z'"),
         (table(x=[1.0], z=["a"]), {"features": ["x"], "categorical": ["z"]}, "these are not: 'z'"),
         (table(x=[1.0]), {"features": ["x", "y"]}, "'y' is the target"),
@@ -278,7 +278,7 @@ def fitted(tmp_path_factory):
     frame["y"] = np.arange(60) % 7 + 2.0 * frame["on sale"] + frame["size"].fillna(1.5)
     frame.drop(columns="extra").to_csv(folder / "events.csv", index=False)
     arguments = ["--target", "y", "--agent", "store", "--entity", "product", "--missing", "impute", "--quiet"]
-    arguments += ["--categorical", "color,year", "--sweeps", "20", "--max-clusters", "4"]
+    arguments += ["--categories", "color,year", "--sweeps", "20", "--max-clusters", "4"]
     model = folder / "model.fedhlcr"
     assert cli.run(["fit", str(folder / "events.csv"), *arguments, "--out", str(model)]) == 0
     return model, frame

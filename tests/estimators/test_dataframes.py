@@ -333,7 +333,7 @@ def test_fit_is_that_of_the_command_line(target, missing, tmp_path, capsys):
     table, out = tmp_path / "shop.parquet", tmp_path / "shop.fedhlcr"
     frame.assign(size=frame["size"].astype(object)).to_parquet(table)
     roles = ["--target", target, "--agent", "store", "--entity", "product"]
-    options = ["--categorical", "brand,size", "--missing", missing, "--sweeps", "12", "--max-clusters", "4"]
+    options = ["--categories", "brand,size", "--missing", missing, "--sweeps", "12", "--max-clusters", "4"]
     assert run(["fit", str(table), *roles, *options, "--out", str(out)]) == 0
     by_command = fedhlcr.load(out)
     kind = KINDS[TARGETS[target]][0]

@@ -73,7 +73,7 @@ def test_targets_and_ids_that_are_features_too_are_warned_of(library):
     assert "sales" in lagged.feature_names_in_
 
 
-@pytest.mark.parametrize("missing", ["raise", "drop", "impute"])
+@pytest.mark.parametrize("missing", ["refuse", "drop", "impute"])
 def test_arguments_of_other_lengths_are_named(missing):
     frame = table().drop(columns=["sales", "sold"])
     for length in (10, 130):

@@ -17,7 +17,7 @@ from fedhlcr._support.arrays import FloatArray
 from fedhlcr._support.streams import Stream
 from fedhlcr._support.wording import number
 from fedhlcr.analysis.evidence import partition_evidence
-from fedhlcr.cli.telling import model_facts
+from fedhlcr.cli.descriptions import model_facts
 from fedhlcr.datasets import make_hlcr
 from fedhlcr.federation import Broadcast
 from fedhlcr.federation.run import Checkpoints, run_federation, run_round

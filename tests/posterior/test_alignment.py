@@ -8,7 +8,7 @@ import pytest
 from fedhlcr import FedHLCRRegressor, describe_clusters
 from fedhlcr._support.wording import percent
 from fedhlcr.analysis.effects import entity_shares
-from fedhlcr.cli.telling import model_facts
+from fedhlcr.cli.descriptions import model_facts
 from fedhlcr.model.gaussian import GaussianGlobals
 from fedhlcr.posterior import Draws
 from fedhlcr.posterior.alignment import align

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fedhlcr import HLCRRegressor
-from fedhlcr.cli.telling import model_facts
+from fedhlcr.cli.descriptions import model_facts
 from fedhlcr.report import render_report
 from tests.reports import Page, fitted, public
 

@@ -25,7 +25,20 @@ WAVE_LAST = re.compile(r"(?P<stem>.+?)[_ .]+(?P<wave>sin|cos)[_ ]*(?P<order>\d*)
 SQUARE = re.compile(r"(?:(?P<root>.+?)(?:_sq|_squared|_square|\^2|\*\*2|²)|I\((?P<inner>.+?) ?(?:\^|\*\*) ?2\))$")
 # Moments of columns agree up to this relative difference.
 TOLERANCE = 1e-6
-MONTHS = "JFMAMJJASOND"
+MONTHS = (
+    "January",
+    "February",
+    "March",
+    "April",
+    "May",
+    "June",
+    "July",
+    "August",
+    "September",
+    "October",
+    "November",
+    "December",
+)
 YEAR = frozenset(("y", "yr", "year", "doy", "yday", "dayofyear", "season", "annual", "week", "woy", "date"))
 DAY = frozenset(("h", "hr", "hour", "hours", "tod", "time", "timeofday", "hourofday", "clock"))
 WEEK = frozenset(("w", "wd", "dow", "wday", "weekday", "dayofweek"))
@@ -39,11 +52,26 @@ class Cycle(NamedTuple):
     name : what an axis shows: "month", "hour"
     length : of one round, in the units of the ticks
     ticks : (place, text) of each tick
+    whole : what one round is called
+    when : the preposition before a place
     """
 
     name: str
     length: float
     ticks: tuple[tuple[float, str], ...]
+    whole: str = "cycle"
+    when: str = ""
+
+    def place(self, place: float) -> str:
+        """A place by its name: "January", "18:00"."""
+        if self.name == "month":
+            # months are numbered from 1, or the year starts at 0
+            return MONTHS[(round(place) - 1) % 12 if self.ticks[0][0] == 1.0 else int(place) % 12]
+        if self.name == "hour":
+            return f"{round(place) % 24}:00"
+        if self.name == "day of the week":
+            return f"day {round(place) % 7}"
+        return f"{place / self.length:.0%} of the way through the cycle".replace("%", " %")
 
 
 def base_of_log(name: str) -> tuple[float, float, str] | None:
@@ -58,14 +86,16 @@ def cycle_of(stem: str) -> Cycle:
     """The cycle that a column describes by the rest of its name, without sine and cosine."""
     word = re.sub(r"[^a-z]", "", stem.lower())
     if word in YEAR:
-        return Cycle("month", 12.0, tuple((n + 0.5, letter) for n, letter in enumerate(MONTHS)))
+        return Cycle("month", 12.0, tuple((n + 0.5, month[0]) for n, month in enumerate(MONTHS)), "year", "in ")
     if word in ("month", "mon", "mo", "m"):
         # months are numbered from 1 then, and December is also the place 0
-        return Cycle("month", 12.0, tuple((float((n + 1) % 12), letter) for n, letter in enumerate(MONTHS)))
+        return Cycle(
+            "month", 12.0, tuple((float((n + 1) % 12), month[0]) for n, month in enumerate(MONTHS)), "year", "in "
+        )
     if word in DAY:
-        return Cycle("hour", 24.0, tuple((float(hour), f"{hour}:00") for hour in (0, 6, 12, 18, 24)))
+        return Cycle("hour", 24.0, tuple((float(hour), f"{hour}:00") for hour in (0, 6, 12, 18, 24)), "day", "at ")
     if word in WEEK:
-        return Cycle("day of the week", 7.0, tuple((float(day), str(day)) for day in range(8)))
+        return Cycle("day of the week", 7.0, tuple((float(day), str(day)) for day in range(8)), "week", "on ")
     quarters = tuple((quarter / 4, text) for quarter, text in enumerate(("0", "¼", "½", "¾", "1")))
     return Cycle(f"part of the cycle {stem}".strip(), 1.0, quarters)
 

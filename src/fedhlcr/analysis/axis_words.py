@@ -7,7 +7,7 @@ import numpy as np
 from fedhlcr._support.wording import fine_percent, number, percent
 from fedhlcr.analysis.axes import Axis, feature_axes, is_whole
 from fedhlcr.analysis.axis_lines import TargetAxis, axis_is_clear, axis_line, axis_strengths, target_axis
-from fedhlcr.analysis.contrasts import cycle_line, is_doubled, place_name, usual_range
+from fedhlcr.analysis.contrasts import compared_places, cycle_line, is_doubled
 from fedhlcr.analysis.ticks import range_text, tick_text
 from fedhlcr.posterior.fitted_model import FittedModel
 
@@ -21,7 +21,6 @@ N_POINTS = 21
 DIGITS = 2
 # From this factor on, "to 3.4 times" is easier to read than "240 %".
 TIMES = 2.0
-ROUNDS = {"month": "the year’s", "hour": "the day’s", "day of the week": "the week’s"}
 
 
 def describe_effects(model: FittedModel, n_effects: int = 3) -> list[list[str]]:
@@ -51,10 +50,9 @@ def axis_phrase(model: FittedModel, axis: Axis, cluster: int) -> str:
         return _cycle_phrase(model, target, axis, cluster)
     if axis.is_discrete:
         return _level_phrase(target, axis, axis_line(model, axis, cluster).mean)
-    low, high = usual_range(model, axis)
+    low, high = compared_places(model, axis)
     if is_doubled(model, axis):
-        middle = float(axis.base ** model.feature_means_[axis.columns[0]])
-        ends = axis_line(model, axis, cluster, np.array([middle, 2.0 * middle])).mean
+        ends = axis_line(model, axis, cluster, np.array([low, high])).mean
         return f"{_change(target, *ends)} with each doubling of {axis.name}"
     places = np.linspace(low, high, N_POINTS)
     values = axis_line(model, axis, cluster, places).mean
@@ -80,13 +78,12 @@ def _cycle_phrase(model: FittedModel, target: TargetAxis, axis: Axis, cluster: i
     places, values = cycle_line(model, axis, cluster)
     top = values.argmax()
     bottom = values.argmin()
-    when = {"month": "in ", "day of the week": "on ", "hour": "at "}.get(axis.cycle.name, "")
-    high, low = (f"{when}{place_name(axis, float(places[at]))}" for at in (top, bottom))
+    high, low = (f"{axis.cycle.when}{axis.cycle.place(float(places[at]))}" for at in (top, bottom))
     if target.link is not None:
         a, b = _two_texts(target, values[top], values[bottom])
         return f"is highest {high} ({a}) and lowest {low} ({b})"
     mean = float(values.mean())
-    whose = ROUNDS.get(axis.cycle.name, "the")
+    whose = f"the {axis.cycle.whole}’s"
     if target.base is not None:
         # twice the mean is 100 % above it, and half of it 50 % below
         return (

@@ -17,20 +17,6 @@ from fedhlcr.analysis.ticks import range_text
 from fedhlcr.posterior.alignment import central_interval
 from fedhlcr.posterior.fitted_model import FittedModel
 
-MONTHS = (
-    "January",
-    "February",
-    "March",
-    "April",
-    "May",
-    "June",
-    "July",
-    "August",
-    "September",
-    "October",
-    "November",
-    "December",
-)
 # A usual range has at least so many steps of the round numbers that its ends are.
 FEWEST_STEPS = 4.0
 # Places on a cycle to find its highest and lowest point at: 15-minute steps of a day, half weeks of a year.
@@ -82,13 +68,11 @@ def contrasts_of(model: FittedModel, axis: Axis) -> tuple[Contrast, ...]:
         mean = entity_shares(model) @ np.array(lines)
         low = places[mean.argmin()]
         high = places[mean.argmax()]
-        where = f"{axis.name}: {place_name(axis, high)} against {place_name(axis, low)}"
+        where = f"{axis.name}: {axis.cycle.place(high)} against {axis.cycle.place(low)}"
         return (Contrast(axis, float(low), float(high), where),)
-    if is_doubled(model, axis):
-        middle = float(axis.base ** model.feature_means_[axis.columns[0]])
-        return (Contrast(axis, middle, 2.0 * middle, f"{axis.name} doubled"),)
-    low, high = usual_range(model, axis)
-    return (Contrast(axis, low, high, f"{axis.name} from {range_text(low, high)}"),)
+    low, high = compared_places(model, axis)
+    words = "doubled" if is_doubled(model, axis) else f"from {range_text(low, high)}"
+    return (Contrast(axis, low, high, f"{axis.name} {words}"),)
 
 
 def contrast_effects(model: FittedModel, contrast: Contrast, level: float = INTERVAL_LEVEL) -> ContrastEffects:
@@ -130,6 +114,14 @@ def is_doubled(model: FittedModel, axis: Axis) -> bool:
     return axis.kind == "log" and axis.offset == 0.0 and not bends and link_of(model) is None
 
 
+def compared_places(model: FittedModel, axis: Axis) -> tuple[float, float]:
+    """The ends of a doubling, where its effect is the same everywhere; else a low and a high value."""
+    if not is_doubled(model, axis):
+        return usual_range(model, axis)
+    middle = float(axis.base ** model.feature_means_[axis.columns[0]])
+    return middle, 2.0 * middle
+
+
 def usual_range(model: FittedModel, axis: Axis) -> tuple[float, float]:
     """A low and a high value of an axis of numbers, rounded: of counts, to whole numbers."""
     column = axis.columns[0]
@@ -160,17 +152,3 @@ def cycle_line(model: FittedModel, axis: Axis, cluster: int) -> tuple[FloatArray
     places = cycle_places(axis)
     by_draw, weight = axis_draws(model, axis, cluster, places)
     return places, np.asarray(weight @ by_draw / weight.sum())
-
-
-def place_name(axis: Axis, place: float) -> str:
-    """A place of a cycle by its name: "January", "18:00"."""
-    assert axis.cycle is not None
-    if axis.cycle.name == "month":
-        # months are numbered from 1, or the year starts at 0
-        first = axis.cycle.ticks[0][0]
-        return MONTHS[(round(place) - 1) % 12 if first == 1.0 else int(place) % 12]
-    if axis.cycle.name == "hour":
-        return f"{round(place) % 24}:00"
-    if axis.cycle.name == "day of the week":
-        return f"day {round(place) % 7}"
-    return f"{place / axis.cycle.length:.0%} of the way through the cycle".replace("%", " %")

@@ -38,6 +38,14 @@ def feature_names(model: FittedModel) -> list[str]:
     return [f"x{f}" for f in range(model.n_features_in_)] if given is None else [str(name) for name in given]
 
 
+def id_columns(model: FittedModel) -> tuple[str | None, str | None]:
+    """The names of the columns of agents and entities in the fit; None where ids were no columns."""
+    recipe = model.recipe_
+    if recipe is None:
+        return model.agent_column_, model.entity_column_
+    return recipe.agent or model.agent_column_, recipe.entity or model.entity_column_
+
+
 def one_hot(model: FittedModel) -> dict[int, tuple[str, str]]:
     """Column and level of each feature that indicates a level of a category."""
     categorical = {} if model.recipe_ is None else model.recipe_.categorical

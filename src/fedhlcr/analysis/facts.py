@@ -25,6 +25,7 @@ from fedhlcr.analysis.effects import (
     entity_differences,
     entity_shares,
     feature_names,
+    id_columns,
     one_hot,
     step_ratios,
     target_name,
@@ -166,9 +167,9 @@ class Facts:
 
     @cached_property
     def names(self) -> UserNames:
-        recipe = self.model.recipe_
-        agent = noun(getattr(recipe, "agent", None) or self.model.agent_column_, AGENT)
-        entity = noun(getattr(recipe, "entity", None) or self.model.entity_column_, ENTITY)
+        agent_column, entity_column = id_columns(self.model)
+        agent = noun(agent_column, AGENT)
+        entity = noun(entity_column, ENTITY)
         if agent == entity:
             agent = AGENT
             entity = ENTITY

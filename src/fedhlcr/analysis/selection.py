@@ -191,7 +191,7 @@ def _prototype(estimator: Any) -> HLCRRegressor:
 
 def _for_matrices(estimator: HLCRRegressor) -> HLCRRegressor:
     """The estimator for tables that were read before, as matrices without names and gaps."""
-    settings = {"categories": "auto", "missing": "raise", "formula": None, "fit_intercept": estimator.fits_intercept}
+    settings = {"categories": "auto", "missing": "refuse", "formula": None, "fit_intercept": estimator.fits_intercept}
     return clone(estimator).set_params(**settings)
 
 

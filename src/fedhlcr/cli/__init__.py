@@ -18,8 +18,8 @@ import typer.main
 
 from fedhlcr._support.console import make_printable
 from fedhlcr._support.version import __version__
-from fedhlcr.cli import auditing, fitting, flower, inspecting, making, manual, simulating, using
-from fedhlcr.cli.option_checks import UsageError
+from fedhlcr.cli import auditing, fitting, flower, inspecting, manual, models, simulating, tables
+from fedhlcr.cli.options import UsageError, with_groups
 from fedhlcr.cli.parameters import restore_help
 from fedhlcr.cli.shell import EXIT_CODES, FAILED, INTERRUPTED, NO_OUTPUT, WRONG_USAGE, error_line, error_text
 from fedhlcr.cli.start_up import leave_out_pandas
@@ -62,15 +62,14 @@ WITH_MODELS = "With a model"
 TO_TRY = "To try it out, and to read about it"
 PRIVACY = "Privacy"
 for panel, commands in {
-    FROM_TABLES: (making.split, fitting.fit, fitting.select, simulating.simulate),
-    WITH_MODELS: (inspecting.inspect, using.predict, using.evaluate, using.adapt, using.report),
-    TO_TRY: (making.demo, making.synth),
+    FROM_TABLES: (tables.split, fitting.fit, fitting.select, simulating.simulate),
+    WITH_MODELS: (inspecting.inspect, models.predict, models.evaluate, models.adapt, models.report),
+    TO_TRY: (tables.demo, tables.synth, tables.run_compiler, manual.show_help),
     PRIVACY: (auditing.audit,),
 }.items():
     for command in commands:
-        app.command(rich_help_panel=panel, help=_flowing(command.__doc__ or ""))(command)
-app.command("compile", rich_help_panel=TO_TRY, help=_flowing(making.run_compiler.__doc__ or ""))(making.run_compiler)
-app.command("help", rich_help_panel=TO_TRY, help=_flowing(manual.show_help.__doc__ or ""))(manual.show_help)
+        name = {tables.run_compiler: "compile", manual.show_help: "help"}.get(command, command.__name__)
+        app.command(name, rich_help_panel=panel, help=_flowing(command.__doc__ or ""))(with_groups(command))
 app.add_typer(flower.app, name="flower", rich_help_panel="Over a network")
 
 

@@ -12,11 +12,9 @@ import typer
 
 from fedhlcr._support.wording import Noun
 from fedhlcr.cli import options
-from fedhlcr.cli.choices import Effects, FamilyChoice, Missing, Noise
 from fedhlcr.cli.shell import FAILED, Shell, plural
 
 if TYPE_CHECKING:
-    from fedhlcr.cli.events import Roles
     from fedhlcr.data.hierarchy import Hierarchy
     from fedhlcr.privacy.audit.membership import MembershipResult
     from fedhlcr.privacy.audit.tables import TableAudit, WireAudit
@@ -40,25 +38,9 @@ def audit(
         str | None,
         typer.Argument(metavar="[DATA]", help="A table to audit. Without one, three example tables are audited."),
     ] = None,
-    target: Annotated[
-        str | None,
-        typer.Option("--target", metavar="COLUMN", help="Column to predict.", rich_help_panel=options.COLUMNS),
-    ] = None,
-    entity: Annotated[
-        str | None,
-        typer.Option(
-            "--entity", metavar="COLUMN", help="Column with the entity of each event.", rich_help_panel=options.COLUMNS
-        ),
-    ] = None,
-    agent: Annotated[
-        str | None,
-        typer.Option(
-            "--agent", metavar="COLUMN", help="Column with the agent of each event.", rich_help_panel=options.COLUMNS
-        ),
-    ] = None,
-    features: options.FeaturesOption = None,
-    categorical: options.CategoricalOption = None,
-    missing: options.MissingOption = Missing.refuse,
+    *,
+    roles: Annotated[options.Roles, options.roles("target", "entity", "agent")],
+    reading: options.ReadingReal,
     rounds: Annotated[
         int, typer.Option("--rounds", min=2, help="Number of rounds to run and attack.", rich_help_panel=AUDIT)
     ] = 60,
@@ -74,8 +56,7 @@ def audit(
     participation: Annotated[
         float, options.real("--participation", 1e-6, 1.0, "Share of the agents to ask in each round.", AUDIT)
     ] = 1.0,
-    effects: options.EffectsOption = Effects.auto,
-    noise: options.NoiseOption = Noise.entity,
+    settings: Annotated[dict[str, Any], options.settings("effects", "noise")],
     epsilon: Annotated[
         float, options.real("--epsilon", 0.01, 100.0, "Budget ε of the audit of differential privacy.", AUDIT)
     ] = 3.0,
@@ -89,9 +70,7 @@ def audit(
         ),
     ] = 20_000,
     seed: options.SeedOption = 0,
-    as_json: options.JsonOption = False,
-    quiet: options.QuietOption = False,
-    progress: options.ProgressOption = None,
+    shell: options.Output,
 ) -> None:
     """Attack a simulated federation of a table's agents, as a curious server would, and say what it finds out.
 
@@ -106,14 +85,12 @@ def audit(
     fedhlcr audit
     fedhlcr audit sales.csv --target sales --agent store --entity product
     """
-    from fedhlcr.cli.events import Roles
     from fedhlcr.kernels import ahead
     from fedhlcr.model.choice import chosen_likelihood
     from fedhlcr.model.likelihood import AUTO
     from fedhlcr.privacy.audit.tables import audit_table
 
-    shell = Shell(as_json, quiet, progress)
-    _check_columns(data, target=target, entity=entity, agent=agent)
+    _check_columns(data, target=roles.target, entity=roles.entity, agent=roles.agent)
     if 0 < runs < FEWEST_RUNS:
         raise typer.BadParameter(f"must be 0 or at least {FEWEST_RUNS}, such as 20000.", param_hint="--runs")
     facts: dict[str, Any] = {"tables": {}}
@@ -122,9 +99,8 @@ def audit(
     n_agents = 1000
     of_privacy = "differential privacy was not audited."
     with shell.warnings_as_notes():
-        choice = {"features": features, "categorical": categorical, "missing": missing}
-        ahead.prepare(ahead.for_audits(chosen_likelihood(AUTO, effects.value, noise.value)))
-        tables = _examples() if data is None else _own_table(data, Roles(target, agent, entity), shell, **choice)
+        ahead.prepare(ahead.for_audits(chosen_likelihood(AUTO, **settings)))
+        tables = _examples() if data is None else _own_table(data, roles, shell, **reading)
         for name, hierarchy in tables.items():
             with shell.stage(f"attacking {name}"):
                 found = audit_table(
@@ -133,9 +109,8 @@ def audit(
                     rounds=rounds,
                     patience=None,
                     participation=participation,
-                    effects=effects.value,
-                    noise=noise.value,
                     seed=seed,
+                    **settings,
                 )
             _tell_table(shell, name, found)
             facts["tables"][name] = asdict(found) | {"holds": found.holds}
@@ -166,14 +141,14 @@ def _examples() -> dict[str, Hierarchy]:
     return {name: as_hierarchy(table) for name, table in example_tables().items()}
 
 
-def _own_table(data: str, roles: Roles, shell: Shell, **choice: Any) -> dict[str, Hierarchy]:
+def _own_table(data: str, roles: options.Roles, shell: Shell, **reading: Any) -> dict[str, Hierarchy]:
     import numpy as np
 
     from fedhlcr.cli.events import training_events
     from fedhlcr.data.hierarchy import build_hierarchy
     from fedhlcr.data.table_files import source_name
 
-    events, _ = training_events(data, roles, family=FamilyChoice.real, shell=shell, **choice)
+    events, _ = training_events(data, roles, family="real", shell=shell, **reading)
     X = events.table.matrix
     y = events.y
     return {source_name(data): build_hierarchy(X, y, np.ones(len(y)), events.agents, events.entities)}

@@ -13,14 +13,13 @@ import pyarrow as pa
 
 from fedhlcr._support.arrays import IndexArray
 from fedhlcr._support.wording import ROW, Noun
-from fedhlcr.cli.choices import Missing
 from fedhlcr.cli.events import Events, UnknownIds
 from fedhlcr.cli.shell import Shell
 from fedhlcr.data.columns import without_decimals
-from fedhlcr.data.missing_values import MissingPolicy
 from fedhlcr.data.recipe import Recipe
 from fedhlcr.data.table_files import TableFile
 from fedhlcr.exceptions import DataError
+from fedhlcr.settings import MissingPolicy
 
 # Rows of a batch, and about the most bytes of it. Entities are scattered over a table, so a batch reads pages from all
 # over a model file: few large batches are better than many small ones.
@@ -43,14 +42,14 @@ class EventBatches:
 
     recipe: Recipe
     file: TableFile
-    missing: Missing | None
+    missing: MissingPolicy | None
     target: bool
     unknown: UnknownIds
     n_events: int = 0
 
     def read(self, shell: Shell, what: str) -> Iterator[Events]:
         """Yield the events of each batch, with progress; at the end, print notes on the whole table or refuse it."""
-        policy: MissingPolicy | None = None if self.missing is None else self.missing.value
+        policy = self.missing
         tally = self.recipe.new_tally(policy)
         refuses = (self.recipe.missing if policy is None else policy) == "refuse"
         # ids may be absent if the model may predict new agents

@@ -26,6 +26,21 @@ def show_description(shell: Shell, description: Mapping[str, Any]) -> None:
     shell.say()
 
 
+def model_facts(model: Any) -> dict[str, Any]:
+    """Return a description of a model for programs."""
+    from fedhlcr.analysis import facts
+    from fedhlcr.storage.model_file import provenance_of
+
+    return facts.model_facts(model, provenance_of(model))
+
+
+def tell_model(shell: Shell, model: Any) -> None:
+    """Print what `show_description` shows of a model in memory."""
+    from fedhlcr.analysis.summary import describe_model
+
+    show_description(shell, describe_model(model))
+
+
 def show_facts(shell: Shell, facts: Mapping[str, Any]) -> None:
     """Print where a model comes from, or, with `--json`, all facts."""
     shell.table(("provenance", ""), [(name, str(value)) for name, value in facts["provenance"].items()], left=(0, 1))

@@ -13,10 +13,8 @@ import typer
 from numpy.typing import NDArray
 
 from fedhlcr._support.arrays import FloatArray, IndexArray
-from fedhlcr.cli.choices import FamilyChoice, Missing
-from fedhlcr.cli.option_checks import split_names
+from fedhlcr.cli.options import Roles, split_names
 from fedhlcr.cli.shell import Shell, plural
-from fedhlcr.cli.sizes import note_on_memory
 from fedhlcr.data.categories import class_texts
 from fedhlcr.data.columns import TEXT_CURE
 from fedhlcr.data.encoded import EncodedTable
@@ -29,6 +27,7 @@ from fedhlcr.data.recipe_plan import note_on_unnamed, plan_recipe
 from fedhlcr.data.table_files import TableFile, open_table, source_name
 from fedhlcr.data.target_values import TargetValues, Told
 from fedhlcr.exceptions import DataError, Setting, TextColumnError
+from fedhlcr.settings import MissingPolicy
 
 if TYPE_CHECKING:
     from fedhlcr.analysis.evaluation import HeldOut
@@ -39,17 +38,9 @@ OTHER_FAMILIES: dict[FamilyName, str] = {
     "binary": "a classifier is fitted; choose --family real for a regression on 0 and 1",
     "count": "a model of counts is fitted; choose --family real for a regression on real numbers",
 }
+# Tables that would take more memory are read in batches, unless the user chooses.
+LARGE_TABLE = 1 << 28
 NO_OTHER_FAMILY = "a classifier is fitted; for a regression (--family real), write them as 0 and 1"
-
-
-@dataclass(frozen=True)
-class Roles:
-    """Names of columns; None if the user gave none."""
-
-    target: str | None = None
-    agent: str | None = None
-    entity: str | None = None
-    exposure: str | None = None
 
 
 @dataclass(frozen=True)
@@ -165,9 +156,9 @@ def open_training(
     roles: Roles,
     *,
     features: list[str] | None,
-    categorical: list[str] | None,
-    missing: Missing,
-    family: FamilyChoice,
+    categories: list[str] | None,
+    missing: MissingPolicy,
+    family: str,
     shell: Shell,
     formula: str | None = None,
 ) -> TrainingTable:
@@ -179,7 +170,7 @@ def open_training(
             parsed = parse_formula(formula, file.columns, [] if roles.exposure is None else [roles.exposure])
             roles = replace(roles, target=parsed.target, agent=parsed.agent, entity=parsed.entity)
             features = list(parsed.columns)
-            categorical = list(parsed.categories)
+            categories = list(parsed.categories)
         assert roles.target is not None
         assert roles.entity is not None
         told = _family(file, roles.target, family, shell)
@@ -194,8 +185,8 @@ def open_training(
             agent=roles.agent,
             entity=roles.entity,
             features=split_names("--features", features, file.columns),
-            categorical=split_names("--categorical", categorical, file.columns),
-            missing=missing.value,
+            categorical=split_names("--categories", categories, file.columns),
+            missing=missing,
             has_classes=told.has_classes,
             has_counts=told is COUNT,
             exposure=roles.exposure,
@@ -225,10 +216,10 @@ def tell_learned(recipe: Recipe, notes: tuple[str, ...], shell: Shell) -> None:
         shell.note(f"probabilities are those of {recipe.classes[1]!r} in the column {recipe.target!r}")
 
 
-def _family(file: TableFile, target: str, family: FamilyChoice, shell: Shell) -> Family:
+def _family(file: TableFile, target: str, family: str, shell: Shell) -> Family:
     """Return the family that the user chose or, with "auto", that of the column. A note says why."""
-    if family is not FamilyChoice.auto:
-        return FAMILIES[cast(FamilyName, family.value)]
+    if family != "auto":
+        return FAMILIES[cast(FamilyName, family)]
     file.require([target], settings={"target": target})
     told = _told(file, target)
     if told.reason:
@@ -259,7 +250,7 @@ def events_for(
     roles: Roles,
     *,
     target: bool,
-    missing: Missing | None,
+    missing: MissingPolicy | None,
     shell: Shell,
     lenient: bool = False,
 ) -> Events:
@@ -272,7 +263,7 @@ def events_for(
         raw = recipe.read(file, target=target, require_ids=not lenient)
         if not len(raw):
             raise DataError(f"{file.name!r} has no rows below its header; add at least one event.")
-        events = Events(recipe, recipe.prepare(raw, None if missing is None else missing.value))
+        events = Events(recipe, recipe.prepare(raw, missing))
     for note in events.prepared.notes:
         shell.note(note)
     return events
@@ -284,7 +275,7 @@ def events_to_predict(
     roles: Roles,
     *,
     target: bool,
-    missing: Missing | None,
+    missing: MissingPolicy | None,
     new_agents: bool,
     shell: Shell,
 ) -> Events:
@@ -408,3 +399,14 @@ def _renamed_recipe(model: Any, roles: Roles, *, target: bool) -> Recipe:
         exposure=roles.exposure or own.exposure,
         has_counts=model.family is COUNT,
     )
+
+
+def is_streamed(file: TableFile, chosen: bool | None) -> bool:
+    """Return whether to read a table in batches: as the user chose, otherwise if it is large."""
+    return file.pieces is not None and (file.bytes_in_memory > LARGE_TABLE if chosen is None else chosen)
+
+
+def note_on_memory(file: TableFile, shell: Shell) -> None:
+    """Print a note if a command that reads tables at once gets a large one."""
+    if (size := file.bytes_in_memory) > LARGE_TABLE:
+        shell.note(f"{file.name!r} is read at once and takes about {size / 1e9:.1f} GB of memory")

@@ -9,22 +9,14 @@ import typer
 from numpy.typing import NDArray
 
 from fedhlcr._support.arrays import FloatArray
-from fedhlcr.cli.choices import Noise
 from fedhlcr.data.families import REAL, Family, FamilyName
 
 
-def make_estimator(family: Family, *, noise: Noise, federated: bool = False, **settings: Any) -> Any:
-    """Return the estimator for a family of targets. Only real targets have noise, and a precision of scores."""
+def make_estimator(family: Family, *, federated: bool = False, **settings: Any) -> Any:
+    """Return the estimator for a family of targets. Only real targets have noise."""
     if settings.get("n_sweeps", 0) is None:
         del settings["n_sweeps"]
-    if family is REAL:
-        settings["noise"] = noise.value
-    elif settings.pop("precision", "double") != "double":
-        raise typer.BadParameter(
-            f"is for real targets, but the target is {family}; leave it out, or add --family real.",
-            param_hint="--precision",
-        )
-    elif noise is not Noise.entity:
+    if family is not REAL and settings.pop("noise", "entity") != "entity":
         raise typer.BadParameter(
             f"is for real targets, but the target is {family}; leave it out, or add --family real.",
             param_hint="--noise",

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from fedhlcr.cli import options
-from fedhlcr.cli.descriptions import show_description, show_facts
+from fedhlcr.cli.descriptions import model_facts, show_description, show_facts, tell_model
 from fedhlcr.cli.shell import Shell
 from fedhlcr.exceptions import ModelFileError
 
@@ -24,8 +24,8 @@ def inspect(
             "A dash (-) writes CSV to standard output, and nothing else.",
         ),
     ] = None,
-    as_json: options.JsonOption = False,
-    quiet: options.QuietOption = False,
+    *,
+    shell: options.QuickOutput,
 ) -> None:
     """Show the contents of a model file: data, clusters, settings and origin.
 
@@ -41,7 +41,6 @@ def inspect(
     """
     from fedhlcr.storage.model_facts import read_facts
 
-    shell = Shell(as_json, quiet)
     if entities is None and (known := read_facts(model)) is not None:
         show_description(shell, known["description"])
         show_facts(shell, known["facts"])
@@ -53,7 +52,6 @@ def _inspect_loaded(shell: Shell, model: Path, entities: Path | None) -> None:
     """Load the model, because its entities are wanted or because its file says too little of it."""
     import fedhlcr
     from fedhlcr.cli.output import STDOUT, check_table_output, write_table
-    from fedhlcr.cli.telling import model_facts, tell_model
 
     check_table_output(entities, model, stdout=True)
     if shell.json and str(entities) == STDOUT:

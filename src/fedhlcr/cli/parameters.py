@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 from enum import Enum
 from pathlib import Path
-from typing import Any, NamedTuple, get_args, get_type_hints
+from typing import Any, NamedTuple, get_args
 
 # Placeholders of values in labels; those of other types are the parameter's name.
 PLACEHOLDERS = {int: "N", float: "NUMBER", Path: "FILE"}
@@ -53,7 +53,8 @@ def restore_help(command: Any) -> None:
 
 
 def _hints(command: Any) -> dict[str, Any]:
-    return get_type_hints(inspect.unwrap(command.callback), include_extras=True)
+    signature = inspect.signature(command.callback, eval_str=True)
+    return {name: one.annotation for name, one in signature.parameters.items()}
 
 
 def _declared(parameter: Any, hint: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Predictions and scores of large tables, batch by batch; `cli.using` has the commands."""
+"""Predictions and scores of large tables, batch by batch; `cli.models` has the commands."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ import pyarrow as pa
 from fedhlcr._support.wording import free_name
 from fedhlcr.analysis.evaluation import SeenEvents
 from fedhlcr.cli.batches import EventBatches
-from fedhlcr.cli.choices import Missing
-from fedhlcr.cli.events import Events, Roles, UnknownIds, recipe_of
+from fedhlcr.cli.events import Events, UnknownIds, recipe_of
 from fedhlcr.cli.families import outcomes
-from fedhlcr.cli.output import table_kind, write_output
+from fedhlcr.cli.options import Roles
+from fedhlcr.cli.output import TableWriter, table_kind, write_output
 from fedhlcr.cli.scoring import predict_quietly
 from fedhlcr.cli.shell import Shell
-from fedhlcr.cli.writing import TableWriter
 from fedhlcr.data.table_files import TableFile
 from fedhlcr.posterior.predictive import Moments
+from fedhlcr.settings import MissingPolicy
 from fedhlcr.storage.scratch import spooled
 
 
@@ -32,7 +32,7 @@ def open_batches(
     roles: Roles,
     *,
     target: bool,
-    missing: Missing | None,
+    missing: MissingPolicy | None,
     new_agents: bool,
     shell: Shell,
 ) -> EventBatches:

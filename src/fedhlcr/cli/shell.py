@@ -21,6 +21,7 @@ from fedhlcr._support.plain import plain
 from fedhlcr._support.progress import Bar
 from fedhlcr._support.wording import Noun
 from fedhlcr.exceptions import Advice, Category, FedHLCRError, FedHLCRWarning, FitInterruptedWarning
+from fedhlcr.settings import SETTINGS
 
 # Exit codes; 0 is done.
 FAILED = 1
@@ -36,8 +37,8 @@ EXIT_CODES = {
     Category.MODEL: BAD_MODEL,
     Category.OUTPUT: NO_OUTPUT,
 }
-# Options of the commands that are not called like the arguments and attributes in Python.
-OPTIONS = {"n_clusters": "--clusters", "n_sweeps": "--sweeps", "n_chains": "--chains", "coef_": "--json"}
+# What an attribute is called in Python, and by which option a command shows it.
+SHOWN_BY = {"coef_": "--json"}
 
 
 @dataclass
@@ -152,8 +153,14 @@ class Shell:
 
 def option_text(name: str, value: object) -> str:
     """Word a setting as an option: `--chains 4`, or `--chains` if no value is meant."""
-    option = OPTIONS.get(name, f"--{name.replace('_', '-')}")
-    return option if value is None else f"{option} {value}"
+    return option_name(name) if value is None else f"{option_name(name)} {value}"
+
+
+def option_name(name: str) -> str:
+    """The option of a setting: `--clusters` for n_clusters."""
+    declared = SETTINGS.get(name)
+    own = name.replace("_", "-") if declared is None or declared.option is None else declared.option
+    return SHOWN_BY.get(name, f"--{own}")
 
 
 def in_shell_words(text: str | Advice) -> str:

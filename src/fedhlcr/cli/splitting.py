@@ -15,9 +15,8 @@ from numpy.typing import NDArray
 
 from fedhlcr._support.arrays import IndexArray
 from fedhlcr.cli.batches import batched, unit_of
-from fedhlcr.cli.output import table_kind, write_outputs, write_tables
+from fedhlcr.cli.output import TableWriter, table_kind, write_outputs, write_tables
 from fedhlcr.cli.shell import Shell
-from fedhlcr.cli.writing import TableWriter
 from fedhlcr.data.columns import rows_missing
 from fedhlcr.data.hold_out import held_out, hold_out_events, nothing_held_out
 from fedhlcr.data.table_files import TableFile

@@ -1,4 +1,4 @@
-"""The table of `fedhlcr fit`, in memory or in a work folder: fit a model to it, and score what was held out."""
+"""What commands that fit a model do: read the table, in memory or in a work folder, fit, score, write the model."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import shlex
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -15,19 +16,22 @@ import typer
 from fedhlcr._support.memory import keep_little
 from fedhlcr._support.wording import EVENT
 from fedhlcr.analysis.scores import Scores, scores_of
-from fedhlcr.cli.events import Events, TrainingTable, advice_on_the_target, tell_learned
+from fedhlcr.cli.events import Events, TrainingTable, advice_on_the_target, is_streamed, tell_learned
 from fedhlcr.cli.families import outcomes
-from fedhlcr.cli.model_runs import fit_model, note_if_not_settled, refuse_too_many_clusters, split_events
-from fedhlcr.cli.option_checks import UsageError
+from fedhlcr.cli.options import UsageError
+from fedhlcr.cli.output import write_output
 from fedhlcr.cli.scoring import predict_quietly, score
-from fedhlcr.cli.shell import Shell
-from fedhlcr.cli.sizes import is_streamed
+from fedhlcr.cli.shell import INTERRUPTED, Shell, plural
+from fedhlcr.cli.splitting import hold_out_rows
 from fedhlcr.data.categories import class_values
 from fedhlcr.data.encoded import EncodedTable
 from fedhlcr.data.recipe import Recipe
 from fedhlcr.data.streaming.work_folder import WorkFolder
+from fedhlcr.data.table_files import source_name
+from fedhlcr.estimators import saving
 from fedhlcr.estimators.files import HoldOut, StreamedTable, open_work, read_table
 from fedhlcr.exceptions import FederationError, FedHLCRError, OutputError
+from fedhlcr.posterior.diagnostics import R_HAT_LIMIT, disagreement
 
 LEVEL = 0.9
 
@@ -171,3 +175,52 @@ def _tell_work(work: WorkFolder, shell: Shell) -> None:
         shell.note(f"the temporary files in {folder!r} belong to another table or other options; starting again")
     else:
         shell.note(f"the table is sorted in temporary files in {folder!r} (--in-memory avoids that)")
+
+
+def split_events(events: Events, share: float, seed: int) -> tuple[Events, Events | None]:
+    if not share:
+        return events, None
+    train, test = hold_out_rows(events.agents, events.entities, share, seed)
+    return events.take(train), events.take(test)
+
+
+def fit_model(model: Any, events: Events, source: str, shell: Shell, **more: Any) -> Any:
+    recipe = events.recipe
+    # entities are counted only if it matters, because it takes as long as reading them
+    if isinstance(model.n_clusters, int):
+        refuse_too_many_clusters(model.n_clusters, events.n_entities)
+    model.fit(events.table, events.y, agent=recipe.agent, entity=recipe.entity, **events.with_exposure, **more)
+    model.recipe_ = recipe
+    command = shlex.join(["fedhlcr", *sys.argv[1:]])
+    model.provenance_ = {"data": source_name(source), "events": len(events), "command": command}
+    note_if_not_settled(model, shell)
+    return model
+
+
+def refuse_too_many_clusters(n_clusters: int, n_entities: int) -> None:
+    if n_clusters > n_entities:
+        reason = f"must not exceed the number of entities; the table has {plural(n_entities, 'entity', 'entities')}."
+        raise typer.BadParameter(reason, param_hint="--clusters")
+
+
+def note_if_not_settled(model: Any, shell: Shell) -> None:
+    """Print a note if a single chain had not settled. For several chains the library warns if they disagree."""
+    figures = disagreement(model.diagnostics_)
+    if figures and getattr(model, "n_chains", 0) == 1:
+        cure = f"run it longer (--sweeps {2 * model.n_sweeps}), or run several chains (--chains 4)"
+        shell.note(f"the chain had not settled (R-hat is above {R_HAT_LIMIT} for: {figures}); {cure}")
+
+
+def write_model(model: Any, out: Path, shell: Shell, *, public: bool) -> Path:
+    """Write a model and return its path. An interrupted fit gets a name of its own and does not replace a full one."""
+    if shell.interrupted:
+        out = out.with_name(f"{out.name}.interrupted")
+    with shell.stage("writing the model"):
+        write_output(out, partial(saving.write, model, public=public))
+    return out
+
+
+def end(shell: Shell) -> None:
+    """End with an exit code of its own if the fit was interrupted."""
+    if shell.interrupted:
+        raise typer.Exit(INTERRUPTED)

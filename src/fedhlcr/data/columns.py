@@ -43,8 +43,7 @@ NOT_NUMBERS = (
     ),
 )
 TEXT_CURE = (
-    "correct them, or, if it is a feature, name it as a category (--categorical; in Python `categories`) or leave it "
-    "out"
+    "correct them, or, if it is a feature, name it as a category (--categories; in Python `categories`) or leave it out"
 )
 
 

@@ -21,7 +21,6 @@ from fedhlcr.data.encoded import EncodedTable
 from fedhlcr.data.formula import Formula
 from fedhlcr.data.ids import NEW, require_length
 from fedhlcr.data.inputs import as_frame, feature_matrix, feature_names
-from fedhlcr.data.missing_values import MissingPolicy
 from fedhlcr.data.recipe import Recipe
 from fedhlcr.data.side_columns import are_same, missing_rows, take_rows
 from fedhlcr.exceptions import (
@@ -32,10 +31,8 @@ from fedhlcr.exceptions import (
     MissingValuesWarning,
     warn_user,
 )
-from fedhlcr.settings import MissingName
+from fedhlcr.settings import MissingPolicy
 
-# What to do about missing values, by the words of Python users.
-POLICIES: dict[str, MissingPolicy] = {"raise": "refuse", "drop": "drop", "impute": "impute"}
 CURE = "pass missing='drop' to leave these rows out, or missing='impute' to fill medians and the most common levels in"
 
 
@@ -104,7 +101,7 @@ def learn(
     given: Given,
     *,
     categories: Categories,
-    missing: MissingName,
+    missing: MissingPolicy,
     formula: Formula | None = None,
     needs_levels: bool = False,
 ) -> Learned:
@@ -120,30 +117,29 @@ def learn(
     """
     frame = None if isinstance(given.X, EncodedTable) else as_frame(given.X)
     given, names = resolve(given, frame)
-    policy = POLICIES[missing]
     if frame is None:
         _require_no_names(categories)
         if needs_levels:
             _require_declared(given.X)
-        return _learn_array(given, names, policy)
+        return _learn_array(given, names, missing)
     if formula is None:
         features = frame.drop([name for name in dict.fromkeys(names) if name is not None])
     else:
         features = frame.select(list(formula.columns))
     if feature_names(features.to_native()) is None:
         # names that are not texts are no names for scikit-learn either
-        return _learn_array(given._replace(X=features.to_native()), names, policy)
+        return _learn_array(given._replace(X=features.to_native()), names, missing)
     from fedhlcr.data.frame_columns import plan_features
 
     if formula is None:
         _warn_of_features_with_a_role(given, features)
-    rows = _complete_rows(given, len(frame), policy)
+    rows = _complete_rows(given, len(frame), missing)
     kept = features if rows is None else features[rows.tolist()]
     called = () if formula is None else formula.categories
     plan, raw = plan_features(kept, categories, called, needs_levels=needs_levels)
     plan = plan if formula is None else formula.planned(plan)
     with _naming_the_cure():
-        recipe, prepared = replace(plan, missing=policy).learn(raw)
+        recipe, prepared = replace(plan, missing=missing).learn(raw)
     events = _events(given, names, prepared.table, len(frame), _rows_of(rows, prepared.rows, len(kept)))
     target = _target_name(given.y, names.y, recipe)
     named = replace(recipe, target=target, agent=names.agent, entity=names.entity or "", exposure=names.exposure)

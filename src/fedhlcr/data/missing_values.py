@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal, Self, get_args
+from typing import Any, Self, get_args
 
 import numpy as np
 import pyarrow as pa
@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from fedhlcr._support.wording import ROW, listed
 from fedhlcr.data.columns import LARGEST, rows_missing
+from fedhlcr.settings import MissingPolicy
 
-MissingPolicy = Literal["refuse", "drop", "impute"]
 POLICIES: tuple[str, ...] = get_args(MissingPolicy)
 MISSING = "missing"
 INFINITE = "infinite"

@@ -25,10 +25,11 @@ from fedhlcr.data.encoded import EncodedTable
 from fedhlcr.data.families import count_faults
 from fedhlcr.data.ids import read_ids
 from fedhlcr.data.inputs import as_frame
-from fedhlcr.data.missing_values import POLICIES, Gaps, MissingCounts, MissingPolicy, find_gaps
+from fedhlcr.data.missing_values import POLICIES, Gaps, MissingCounts, find_gaps
 from fedhlcr.data.table_files import TableFile
 from fedhlcr.data.terms import INTERCEPT, LevelFeatures, Term, are_sound, feature_columns, feature_names, level_features
 from fedhlcr.exceptions import Advice, ArgumentTypeError, CodecError, DataError, MissingValuesError, Setting
+from fedhlcr.settings import MissingPolicy
 
 LEVEL = Noun("level", "levels")
 CLASS = Noun("class", "classes")

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 from fedhlcr._support.wording import COLUMN
 from fedhlcr.data.categories import Categories, declared_levels
-from fedhlcr.data.missing_values import MissingPolicy
 from fedhlcr.data.recipe import Recipe
 from fedhlcr.data.table_files import TableFile
 from fedhlcr.exceptions import DataError
+from fedhlcr.settings import MissingPolicy
 
 # Columns that number the rows, as pandas writes them to CSV and to Parquet.
 INDEX_NAME = re.compile(r"(__index_level_\d+__)?$")

@@ -30,6 +30,7 @@ from fedhlcr.estimators import saving
 from fedhlcr.estimators.entity_figures import EntityFigures
 from fedhlcr.estimators.inference_data import InferenceExport
 from fedhlcr.estimators.notebook import NotebookResults
+from fedhlcr.estimators.parameters import warn_of_deprecated
 from fedhlcr.estimators.predictions import Predictions
 from fedhlcr.estimators.reading import LEFT_OUT
 from fedhlcr.estimators.seconds import FitSeconds
@@ -267,7 +268,12 @@ class HierarchicalPredictor(NotebookResults, InferenceExport, TidyTables, Entity
 
     def check_parameters(self) -> None:
         """Refuse constructor arguments that are out of range, as `fit` does."""
-        self._validate_params()
+        super()._validate_params()
+
+    def _validate_params(self) -> None:
+        """What scikit-learn calls before `fit`: check the arguments, and warn of those that are deprecated."""
+        self.check_parameters()
+        warn_of_deprecated(self)
 
     def _settle_clusters(self) -> None:
         """Number the clusters, and set the features' means and spreads. `adapt` changes neither."""

@@ -16,7 +16,7 @@ from fedhlcr.federation.checks import ReplyLimits
 from fedhlcr.federation.run import EngineFactory
 from fedhlcr.model.likelihood import AUTO
 from fedhlcr.privacy.differential_privacy import DifferentialPrivacy
-from fedhlcr.settings import MIN_COHORT, AggregationName, CoefPriorKind, EffectsName, MissingName, NoiseName, RuleName
+from fedhlcr.settings import MIN_COHORT, AggregationName, CoefPriorKind, EffectsName, MissingPolicy, NoiseName, RuleName
 from fedhlcr.storage.atomic import PathLike
 
 
@@ -147,7 +147,7 @@ class FedHLCRRegressor(RealTarget, FederatedPredictor):
         likelihood: str = AUTO,
         curves: str | Sequence[str | int] = "none",
         categories: Categories = "auto",
-        missing: MissingName = "raise",
+        missing: MissingPolicy = "refuse",
         formula: str | None = None,
         standardize: bool = True,
         fit_intercept: bool = True,

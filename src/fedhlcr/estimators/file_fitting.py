@@ -11,8 +11,6 @@ from typing import ClassVar, Self
 
 from fedhlcr.data.categories import Categories
 from fedhlcr.data.families import COUNT
-from fedhlcr.data.frames import POLICIES
-from fedhlcr.data.missing_values import MissingPolicy
 from fedhlcr.data.recipe_plan import plan_recipe
 from fedhlcr.data.table_files import open_table
 from fedhlcr.estimators.base import HierarchicalPredictor
@@ -20,6 +18,7 @@ from fedhlcr.estimators.files import open_work, read_table
 from fedhlcr.estimators.streamed import StreamedEvents
 from fedhlcr.exceptions import ArgumentError
 from fedhlcr.kernels import ahead
+from fedhlcr.settings import MissingPolicy
 
 
 class FileFitter(HierarchicalPredictor):
@@ -78,7 +77,7 @@ class FileFitter(HierarchicalPredictor):
         -------
         self
         """
-        self.check_parameters()
+        self._validate_params()
         self._require_files()
         if self.formula is not None:
             raise ArgumentError(
@@ -95,7 +94,7 @@ class FileFitter(HierarchicalPredictor):
             entity=entity,
             features=features,
             categorical=self._named_categories() if categorical is None else categorical,
-            missing=POLICIES[self.missing] if missing is None else missing,
+            missing=self._missing() if missing is None else missing,
             has_classes=self.family.has_classes,
             has_counts=self.family is COUNT,
             exposure=exposure,

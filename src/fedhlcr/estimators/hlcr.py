@@ -15,7 +15,7 @@ from fedhlcr.estimators.targets import RealTarget
 from fedhlcr.exceptions import ArgumentError
 from fedhlcr.model.choice import chosen_likelihood
 from fedhlcr.model.likelihood import AUTO, GAUSSIAN
-from fedhlcr.settings import CoefPriorKind, EffectsName, LabelPrior, MissingName, NoiseName, SamplerName
+from fedhlcr.settings import CoefPriorKind, EffectsName, LabelPrior, MissingPolicy, NoiseName, SamplerName
 
 
 class HLCRRegressor(RealTarget, CentralisedPredictor):
@@ -216,7 +216,7 @@ class HLCRRegressor(RealTarget, CentralisedPredictor):
         likelihood: str = AUTO,
         curves: str | Sequence[str | int] = "none",
         categories: Categories = "auto",
-        missing: MissingName = "raise",
+        missing: MissingPolicy = "refuse",
         formula: str | None = None,
         standardize: bool = True,
         fit_intercept: bool = True,

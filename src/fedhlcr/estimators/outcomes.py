@@ -11,7 +11,7 @@ from fedhlcr.estimators.federated import FederatedPredictor
 from fedhlcr.estimators.parameters import parameter_constraints, store
 from fedhlcr.federation.checks import ReplyLimits
 from fedhlcr.federation.run import EngineFactory
-from fedhlcr.settings import MIN_COHORT, AggregationName, CoefPriorKind, EffectsName, MissingName
+from fedhlcr.settings import MIN_COHORT, AggregationName, CoefPriorKind, EffectsName, MissingPolicy
 from fedhlcr.storage.atomic import PathLike
 
 
@@ -31,7 +31,7 @@ class CentralisedOutcomes(CentralisedPredictor):
         effects: EffectsName = "auto",
         curves: str | Sequence[str | int] = "none",
         categories: Categories = "auto",
-        missing: MissingName = "raise",
+        missing: MissingPolicy = "refuse",
         formula: str | None = None,
         standardize: bool = True,
         fit_intercept: bool = True,
@@ -66,7 +66,7 @@ class FederatedOutcomes(FederatedPredictor):
         effects: EffectsName = "auto",
         curves: str | Sequence[str | int] = "none",
         categories: Categories = "auto",
-        missing: MissingName = "raise",
+        missing: MissingPolicy = "refuse",
         formula: str | None = None,
         standardize: bool = True,
         fit_intercept: bool = True,

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
 
+from fedhlcr.exceptions import DeprecationNotice, warn_user
 from fedhlcr.federation.checks import ReplyLimits
 from fedhlcr.federation.settings import FederationSettings
 from fedhlcr.privacy.differential_privacy import DifferentialPrivacy
@@ -35,8 +36,8 @@ def _constraint(setting: DeclaredSetting) -> list[Any]:
     if setting.name in ("random_state", "verbose"):
         return [setting.name]
     allowed = list(OTHERS.get(setting.name, ()))
-    if texts := {*setting.choices, *setting.words}:
-        allowed.append(StrOptions(texts))
+    if texts := {*setting.choices, *setting.words, *setting.renamed}:
+        allowed.append(StrOptions(texts, deprecated=set(setting.renamed)))
     if setting.kind in (int, float):
         allowed.append(_interval(setting))
     elif setting.kind is not None:
@@ -50,6 +51,16 @@ def _interval(setting: DeclaredSetting) -> Interval:
     least = setting.above if setting.least is None else setting.least
     most = setting.below if setting.most is None else setting.most
     return Interval(Integral if setting.kind is int else Real, least, most, closed=closed)
+
+
+def warn_of_deprecated(estimator: Any) -> None:
+    """Warn of parameters that nobody should pass any more, and of words that are called otherwise now."""
+    for name, value in estimator.get_params(deep=False).items():
+        setting = SETTINGS[name]
+        if setting.deprecated and value != setting.default:
+            warn_user(f"`{name}` is deprecated. {setting.deprecated}", DeprecationNotice)
+        if (current := setting.current(value)) is not value:
+            warn_user(f"{name}={value!r} is now called {name}={current!r}.", DeprecationNotice)
 
 
 def store(estimator: Any, arguments: dict[str, Any]) -> None:

@@ -17,7 +17,6 @@ from fedhlcr.data.categories import Categories, class_texts
 from fedhlcr.data.frames import ColumnNames, Given, Learned, ReadEvents
 from fedhlcr.data.hierarchy import UNKNOWN, EntityIndex, Hierarchy, has_entity_ids
 from fedhlcr.data.ids import NEW, Ids, read_ids
-from fedhlcr.data.missing_values import MissingPolicy
 from fedhlcr.data.recipe import Recipe
 from fedhlcr.estimators.formulas import FormulaReader
 from fedhlcr.estimators.regressor import HierarchicalEstimator
@@ -26,7 +25,7 @@ from fedhlcr.estimators.score import Counts
 from fedhlcr.exceptions import ArgumentError, DataError, DataWarning, ForgottenIdsWarning, warn_user
 from fedhlcr.kernels import ahead
 from fedhlcr.posterior import Posterior, Profiles
-from fedhlcr.settings import MissingName
+from fedhlcr.settings import SETTINGS, MissingPolicy
 
 # What happens to rows with missing values.
 UNPREDICTED = "get NaN"
@@ -70,7 +69,7 @@ class TableReader(FormulaReader, HierarchicalEstimator):
     """An estimator that reads dataframes as they are: columns by name, categories, missing values."""
 
     categories: Categories
-    missing: MissingName
+    missing: MissingPolicy
     posterior_: Posterior
     # how raw tables become features, where the model was fitted to one, and where the model comes from
     recipe_: Recipe | None = None
@@ -111,7 +110,7 @@ class TableReader(FormulaReader, HierarchicalEstimator):
         given, formula = self._read_formula(given)
         needs_levels = getattr(self, "privacy", None) is not None
         learned = frames.learn(
-            given, categories=self.categories, missing=self.missing, formula=formula, needs_levels=needs_levels
+            given, categories=self.categories, missing=self._missing(), formula=formula, needs_levels=needs_levels
         )
         frames.warn_of_rows_left_out(learned.events, LEFT_OUT)
         return learned
@@ -187,9 +186,13 @@ class TableReader(FormulaReader, HierarchicalEstimator):
 
     def _missing_policy(self) -> MissingPolicy:
         """What to do about missing values: as the constructor says, or else as the recipe does."""
-        if self.missing == "raise" and self.recipe_ is not None:
-            return self.recipe_.missing
-        return frames.POLICIES[self.missing]
+        missing = self._missing()
+        return self.recipe_.missing if missing == "refuse" and self.recipe_ is not None else missing
+
+    def _missing(self) -> MissingPolicy:
+        """The parameter `missing` by its present name."""
+        policy: MissingPolicy = SETTINGS["missing"].current(self.missing)
+        return policy
 
     def _remembered(self, *, target: bool) -> ColumnNames:
         """The columns that stand for arguments that were not passed."""

@@ -26,13 +26,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedhlcr._support.arrays import CountArray, FloatArray, IndexArray, for_kernels, ranges
-from fedhlcr._support.checks import finite, not_negative, within
+from fedhlcr._support.checks import finite, not_negative
 from fedhlcr.kernels.grams import add_rows
 from fedhlcr.model.schema import GRAMS, SumSchema
 from fedhlcr.model.sums import ClusterSums
 from fedhlcr.storage import codec
 from fedhlcr.storage.reader import RecordReader
-from fedhlcr.storage.records import under
+from fedhlcr.storage.records import Below, Stored, read_fields, under
 
 PREFIX = "sums_"
 # Agents in one page of the server's ledger and in one shard of a simulation: the answers of a shard fill a page.
@@ -80,23 +80,20 @@ class AgentSums:
     def read(cls, reader: RecordReader, schema: SumSchema, n_clusters: int) -> AgentSums:
         """Read the fields of `to_record`, and check every value."""
         own = reader.part(PREFIX)
-        scalars = own.array("scalars", "f8", (None, len(schema.scalars)), finite)
-        clusters = own.array("clusters", "i4", (None,), within(0, n_clusters))
-        row_start = own.array("row_start", "i8", (len(scalars) + 1,))
-        own.require(row_start[0] == 0 and row_start[-1] == len(clusters), "row_start")
+        blocks = {block.name: Stored("f8", ("rows", block.size), block.possible) for block in schema.blocks}
+        table = {
+            "scalars": Stored("f8", ("agents", len(schema.scalars)), finite),
+            "clusters": Stored("i4", ("rows",), Below("clusters")),
+            "row_start": Stored("i8", ("agents + 1",)),
+            "entity_counts": Stored("i4", ("rows",), not_negative),
+            "table_counts": Stored("i4", ("rows",), not_negative),
+        }
+        sizes = {"clusters": n_clusters}
+        values = read_fields(table, own, sizes)
+        row_start = values["row_start"]
+        own.require(row_start[0] == 0 and row_start[-1] == sizes["rows"], "row_start")
         own.require((row_start[1:] >= row_start[:-1]).all(), "row_start")
-        return cls(
-            schema,
-            row_start,
-            clusters,
-            own.array("entity_counts", "i4", clusters.shape, not_negative),
-            own.array("table_counts", "i4", clusters.shape, not_negative),
-            {
-                block.name: own.array(block.name, "f8", (len(clusters), block.size), block.possible)
-                for block in schema.blocks
-            },
-            scalars,
-        )
+        return cls(schema, blocks=read_fields(blocks, own, sizes), **values)
 
     @property
     def grams(self) -> FloatArray:

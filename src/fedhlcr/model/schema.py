@@ -27,6 +27,7 @@ from fedhlcr._support.wording import listed
 from fedhlcr.exceptions import ArgumentError
 from fedhlcr.storage.codec import Record
 from fedhlcr.storage.reader import RecordReader
+from fedhlcr.storage.records import Stored, read_fields
 
 # Names of axes. Their sizes are known only where values are made or read.
 CLUSTERS = "clusters"
@@ -86,6 +87,10 @@ class Quantity:
     @property
     def by_cluster(self) -> bool:
         return CLUSTERS in self.axes
+
+    def stored(self, *leading: str) -> Stored:
+        """How records hold it; with leading axes if it is stacked."""
+        return Stored("f8" if self.axes or leading else float, (*leading, *self.axes), self.possible)
 
     def reported(self, value: Any, target_scale: float) -> Any:
         """The value in the user's units."""
@@ -169,19 +174,15 @@ class Globals:
     @classmethod
     def read(cls, reader: RecordReader, n_coef: int, quantities: Iterable[Quantity] | None = None) -> Self:
         """Read and check the fields of `to_record`; quantities that are not given become NaN."""
-        chosen = set(cls.quantities() if quantities is None else quantities)
-        coef = reader.array("coef", "f8", (None, n_coef), square_finite)
-        sizes = {CLUSTERS: len(coef), COEF: n_coef}
-        values: dict[str, Any] = {}
-        for q in cls.quantities():
-            shape = tuple(sizes[axis] for axis in q.axes)
-            if q not in chosen:
-                values[q.name] = np.full(shape, np.nan) if shape else float("nan")
-            elif shape:
-                values[q.name] = reader.array(q.name, "f8", shape, q.possible)
-            else:
-                values[q.name] = reader.value(q.name, float, q.possible)
-        return cls(**values)
+        chosen = cls.quantities() if quantities is None else tuple(quantities)
+        sizes = {COEF: n_coef}
+        read = read_fields({q.name: q.stored() for q in chosen}, reader, sizes)
+        unknown: dict[str, Any] = {
+            q.name: np.full([sizes[axis] for axis in q.axes], np.nan) if q.axes else float("nan")
+            for q in cls.quantities()
+            if q not in chosen
+        }
+        return cls(**read, **unknown)
 
     def at_stage(self, stage: Stage) -> Self:  # noqa: ARG002
         """The same at another stage, for likelihoods that have stages."""

@@ -10,12 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedhlcr._support.arrays import FloatArray
-from fedhlcr._support.checks import SIZE_LIMIT, finite, log_weights, not_negative, within
+from fedhlcr._support.checks import SIZE_LIMIT, finite, not_negative
 from fedhlcr.model.likelihood import AnyLikelihood
 from fedhlcr.model.schema import CLUSTERS, COEF, Globals, Quantity, value_of
 from fedhlcr.samplers.state import GlobalDraw
 from fedhlcr.storage.codec import Record
 from fedhlcr.storage.reader import RecordReader
+from fedhlcr.storage.records import Below, Stored, read_fields
 
 
 @dataclass(frozen=True)
@@ -70,21 +71,20 @@ class Draws:
     @classmethod
     def read(cls, reader: RecordReader, likelihood: AnyLikelihood) -> Draws:
         """Read and check the fields of `to_record`."""
-        log_joint = reader.array("log_joint", "f8", (None,), finite)
-        weights = reader.array("log_weights", "f8", (len(log_joint), None), log_weights)
-        n_draws, n_clusters = weights.shape
-        reader.require(n_draws > 0 and 0 < n_clusters <= SIZE_LIMIT, "log_weights")
-        sizes = {CLUSTERS: n_clusters, COEF: likelihood.layout.n_coef}
-        # chains follow each other and are numbered without gaps
-        chain = reader.array("chain", "i8", (n_draws,), within(0, n_draws))
-        reader.require(chain[0] == 0 and np.isin(np.diff(chain), (0, 1)).all(), "chain")
         kind = likelihood.globals_type
-        values = {
-            q.name: reader.array(q.name, "f8", (n_draws, *(sizes[axis] for axis in q.axes)), q.possible)
-            for q in kind.quantities()
+        sizes = {COEF: likelihood.layout.n_coef}
+        table = {
+            "log_joint": Stored("f8", ("draws",), finite),
+            "entity_counts": Stored("f8", ("draws", CLUSTERS), not_negative),
+            "chain": Stored("i8", ("draws",), Below("draws")),
         }
-        counts = reader.array("entity_counts", "f8", (n_draws, n_clusters), not_negative)
-        return cls(kind(**values), counts, log_joint, chain)
+        stacked = read_fields({q.name: q.stored("draws") for q in kind.quantities()}, reader, sizes)
+        values = read_fields(table, reader, sizes)
+        reader.require(sizes["draws"] > 0 and 0 < sizes[CLUSTERS] <= SIZE_LIMIT, "log_weights")
+        # chains follow each other and are numbered without gaps
+        chain = values["chain"]
+        reader.require(chain[0] == 0 and np.isin(np.diff(chain), (0, 1)).all(), "chain")
+        return cls(kind(**stacked), **values)
 
     def __len__(self) -> int:
         return len(self.log_joint)

@@ -42,9 +42,8 @@ FEW = 100
 WORTH_IT = 0.8
 STEPS = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 45.0)
 MAX_MERIDIANS = 7
-# Clusters with a curve, largest first, and what one round of a cycle is called, by what its axis shows.
+# Clusters with a curve, largest first.
 MAX_CURVES = 6
-ROUNDS = {"month": "year", "hour": "day", "day of the week": "week"}
 # The angle between dots around one place fills a disc evenly.
 GOLDEN_ANGLE = 2.399963
 
@@ -123,8 +122,7 @@ def season_panel(model: HierarchicalPredictor, clusters: IndexArray) -> Panel | 
     axes = tuple(axis for axis in feature_axes(model) if axis.cycle is not None)
     if not axes:
         return None
-    axis = strongest_axis(model, axes)
-    return cycle_panel(model, clusters[:MAX_CURVES].tolist(), axis, ROUNDS.get(axis.name, "cycle"))
+    return cycle_panel(model, clusters[:MAX_CURVES].tolist(), strongest_axis(model, axes))
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,7 @@ from fedhlcr.report.map import map_section
 from fedhlcr.report.panels import draw_picture
 from fedhlcr.report.places import AnyPlaces, locate
 from fedhlcr.report.scores import score_section
-from fedhlcr.report.settings import Settings
+from fedhlcr.report.settings import reproduction
 from fedhlcr.report.verdict import find_verdict
 
 # Templates of the page's style and script, in their order.
@@ -92,7 +92,7 @@ def render_report(
     context = {
         "title": printable(title) if title else _title(model, told.findings),
         **_answers(told),
-        "settings": Settings.of(model, told.findings.n_events, code),
+        "settings": reproduction(told.findings, code),
         **_pictures(told),
         **_lists(told),
         **_explorer(model, told.findings, (told.drawn, told.judged), places),

@@ -11,6 +11,7 @@ import numpy as np
 
 from fedhlcr._support.arrays import FloatArray
 from fedhlcr._support.wording import listed, printable
+from fedhlcr.analysis.effects import id_columns
 from fedhlcr.data import inputs
 from fedhlcr.data.hierarchy import EntityIndex
 from fedhlcr.data.ids import canonical_text
@@ -79,23 +80,17 @@ def locate(model: HierarchicalPredictor, places: AnyPlaces) -> Places:
     return located
 
 
-def id_columns(model: HierarchicalPredictor) -> tuple[str, str]:
-    """The names of the columns of agents and entities: those of the fit, or "agent" and "entity"."""
-    recipe = getattr(model, "recipe_", None)
-    agent = getattr(recipe, "agent", None) or getattr(model, "agent_column_", None)
-    entity = getattr(recipe, "entity", None) or getattr(model, "entity_column_", None)
-    return agent or "agent", entity or "entity"
-
-
 def place_columns(model: HierarchicalPredictor, columns: Iterable[str]) -> tuple[list[str], list[str], str | None]:
     """Those of some columns that give ids, coordinates (latitude, longitude) and the name of a place, or None."""
     columns = list(columns)
     plain = {name.strip().casefold(): name for name in reversed(columns)}
-    ids = [name for name in id_columns(model) if name in columns]
+    agent, entity = id_columns(model)
+    known_ids = (agent or "agent", entity or "entity")
+    ids = [name for name in known_ids if name in columns]
     wanted = [next((plain[own] for own in known if own in plain), None) for known in (LATITUDES, LONGITUDES)]
     missing = [known[0] for known, own in zip((LATITUDES, LONGITUDES), wanted, strict=True) if own is None]
     if not ids:
-        missing.insert(0, listed([repr(name) for name in reversed(id_columns(model))], "or"))
+        missing.insert(0, listed([repr(name) for name in reversed(known_ids)], "or"))
     if missing:
         raise ArgumentError(
             f"the table of places has no column {listed(missing)}; it needs a column of ids, named as in the fit, and "
@@ -115,7 +110,7 @@ def _of_frame(model: HierarchicalPredictor, index: EntityIndex, frame: Any) -> l
     if len(ids) == 2:
         return _of_mapping(index, dict(spots))
     by_id = {key[0]: spot for key, spot in spots.items()}
-    return _looked_up(index, by_id, of_agents=ids[0] == id_columns(model)[0])
+    return _looked_up(index, by_id, of_agents=ids[0] == (id_columns(model)[0] or "agent"))
 
 
 def _of_mapping(index: EntityIndex, spots: Mapping[Any, Spot]) -> list[Spot | None]:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import inspect
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, is_dataclass
+from dataclasses import is_dataclass
 from typing import Any
 
 from fedhlcr._support.version import __version__
 from fedhlcr._support.wording import UNPRINTABLE, capital, listed, number, printable
+from fedhlcr.analysis.effects import id_columns
+from fedhlcr.analysis.facts import Facts
 from fedhlcr.analysis.words import privacy_words
 from fedhlcr.data.hierarchy import has_entity_ids
 from fedhlcr.data.ids import canonical_text
@@ -22,91 +24,62 @@ from fedhlcr.storage.model_file import plain_settings
 WITHOUT_EFFECT = frozenset({"n_threads", "verbose", "checkpoint", "checkpoint_every"})
 
 
-@dataclass(frozen=True)
-class Setting:
-    name: str
-    value: str
-    is_default: bool
-
-
-@dataclass(frozen=True)
-class Settings:
+def reproduction(facts: Facts, code: str | None = None) -> dict[str, Any]:
     """How to reproduce a model, as far as this is known, with every parameter.
 
-    Attributes
-    ----------
-    claim : a sentence that introduces the command or the code
-    code : a command, or Python
+    `code` is a command or Python that takes the place of what the model knows. The page shows:
+
+    claim, code : a sentence that introduces the command or the code, and this itself
     preparation : how the table was prepared for the fit, in sentences
-    privacy : what differential privacy guarantees, in a sentence; None without it
-    finds_clusters : whether the model chose the number of clusters itself
+    privacy : what differential privacy guarantees, in a sentence; empty without it
+    parameters : (name, value, whether it is the default)
     """
-
-    estimator: str
-    parameters: tuple[Setting, ...]
-    seed: int
-    version: str
-    claim: str
-    code: str
-    preparation: tuple[str, ...]
-    provenance: tuple[tuple[str, str], ...]
-    privacy: str | None
-    finds_clusters: bool
-
-    @classmethod
-    def of(cls, model: HierarchicalPredictor, n_events: float, code: str | None = None) -> Settings:
-        """The settings of a model that holds `n_events` events; `code` takes the place of what the model knows."""
-        signature = inspect.signature(type(model).__init__).parameters
-        given = plain_settings(model.get_params(deep=False))
-        parameters = tuple(
-            Setting(name, _as_text(value), _is_default(value, signature[name].default))
-            for name, value in given.items()
-            if name != "checkpoint"
-        )
-        changed = {
-            name: value
-            for name, value in given.items()
-            if name not in WITHOUT_EFFECT | {"random_state"} and not _is_default(value, signature[name].default)
-        }
-        command = model.provenance_.get("command") if model.recipe_ is not None and code is None else None
-        return cls(
-            estimator=type(model).__name__,
-            parameters=parameters,
-            seed=model.seed_,
-            version=__version__,
-            claim=_claim(model, n_events, is_command=bool(command)),
-            code=code or (UNPRINTABLE.sub("\ufffd", str(command)) if command else _snippet(model, changed)),
-            preparation=()
-            if model.recipe_ is None
-            else _preparation(model.recipe_, one_agent=model.sole_agent_ is not None or not n_events),
-            provenance=tuple(
-                (printable(key), _as_text(value)) for key, value in model.provenance_.items() if key != "command"
-            ),
-            privacy=_privacy(model),
-            finds_clusters=isinstance(model.n_clusters, str),
-        )
+    model = facts.model
+    defaults = inspect.signature(type(model).__init__).parameters
+    given = plain_settings(model.get_params(deep=False))
+    is_default = {name: _is_default(value, defaults[name].default) for name, value in given.items()}
+    changed = {
+        name: value
+        for name, value in given.items()
+        if not is_default[name] and name not in WITHOUT_EFFECT | {"random_state"}
+    }
+    command = model.provenance_.get("command") if model.recipe_ is not None and code is None else None
+    if command:
+        code = UNPRINTABLE.sub("\ufffd", str(command))
+    privacy = privacy_words(model)
+    provenance = [(printable(key), _as_text(value)) for key, value in model.provenance_.items() if key != "command"]
+    return {
+        "estimator": type(model).__name__,
+        "parameters": [
+            (name, _as_text(value), is_default[name]) for name, value in given.items() if name != "checkpoint"
+        ],
+        "seed": model.seed_,
+        "version": __version__,
+        "claim": _claim(facts, "command" if command else "code"),
+        "code": code or _snippet(model, changed),
+        "preparation": [] if model.recipe_ is None else _preparation(facts, model.recipe_),
+        "provenance": provenance,
+        "privacy": privacy
+        and f"Differential privacy of the run, and of the model saved without the agents' part: {privacy}.",
+        "finds_clusters": facts.finds_clusters,
+    }
 
 
-def _privacy(model: HierarchicalPredictor) -> str | None:
-    words = privacy_words(model)
-    return words and f"Differential privacy of the run, and of the model saved without the agents' part: {words}."
-
-
-def _claim(model: HierarchicalPredictor, n_events: float, *, is_command: bool) -> str:
-    of_fit = model.provenance_.get("events", n_events)
-    what = "command" if is_command else "code"
+def _claim(facts: Facts, what: str) -> str:
+    """Introduce the command or the code."""
+    provenance = facts.model.provenance_
+    of_fit = provenance.get("events", facts.n_events)
     # a public model holds no events, whatever it was fitted with
-    if "adapted" in model.provenance_ or (n_events and of_fit != n_events):
+    if "adapted" in provenance or (facts.n_events and of_fit != facts.n_events):
         return f"It was fitted with this {what}, and adapted to other events afterwards:"
-    if privacy_words(model):
+    if privacy_words(facts.model):
         return f"It was fitted with this {what}; the noise is new in every run, so another run gives another model:"
-    if is_command:
-        return "This command reproduces it from the same table:"
-    return "This code reproduces it from the same events:"
+    return f"This {what} reproduces it from the same {'table' if what == 'command' else 'events'}:"
 
 
-def _preparation(recipe: Recipe, *, one_agent: bool) -> tuple[str, ...]:
+def _preparation(facts: Facts, recipe: Recipe) -> list[str]:
     """What a recipe does to a table."""
+    one_agent = facts.model.sole_agent_ is not None or not facts.n_events
     agent = f"the agent is {_quoted(recipe.agent)}" if recipe.agent else "there is one agent" if one_agent else ""
     roles = [
         f"the target is {_quoted(recipe.target)}" if recipe.target else "",
@@ -143,7 +116,7 @@ def _preparation(recipe: Recipe, *, one_agent: bool) -> tuple[str, ...]:
         sentences.append("Rows with missing values were dropped.")
     else:
         sentences.append("Tables with missing values are refused.")
-    return tuple(sentences)
+    return sentences
 
 
 def _quoted(name: str) -> str:
@@ -202,11 +175,7 @@ def _fit_call(model: HierarchicalPredictor) -> list[str]:
 
 def _id_columns(model: HierarchicalPredictor) -> dict[str, str | None]:
     """The ids that a model was fitted with, and the names of their columns, if they were columns."""
-    recipe = model.recipe_
-    columns = {
-        "agent": model.agent_column_ or (recipe and recipe.agent) or None,
-        "entity": model.entity_column_ or (recipe and recipe.entity) or None,
-    }
+    columns = dict(zip(("agent", "entity"), id_columns(model), strict=True))
     without = set()
     if model.sole_agent_ is not None and canonical_text(model.sole_agent_[0]) == "":
         without.add("agent")

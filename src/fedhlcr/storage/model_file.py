@@ -50,7 +50,7 @@ REGRESSORS = ("HLCRRegressor", "FedHLCRRegressor")
 # that older releases can read files of the paper's model.
 LATER_SETTINGS = {"likelihood": AUTO, "effects": "none", "noise": "common", "curves": "none"}
 # The same for settings of all estimators.
-LATER_SHARED = {"categories": "auto", "missing": "raise", "formula": None}
+LATER_SHARED = {"categories": "auto", "missing": "refuse", "formula": None}
 # The same for settings that only federations have; older files mean these values too.
 LATER_FEDERATED = {"privacy": None, "aggregation": "plain", "fixed_point": False, "min_cohort": MIN_COHORT}
 # The provenance that a public model keeps: nothing about where the events came from.

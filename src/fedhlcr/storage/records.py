@@ -161,14 +161,16 @@ def from_record(kind: type[T], reader: RecordReader, sizes: Sizes = NO_SIZES, **
 
 
 def _value(kind: Any, reader: RecordReader, sizes: dict[str, int], given: Mapping[str, Any]) -> Any:
-    value = kind(**given, **_values(kind, reader, sizes))
+    value = kind(**given, **read_fields(stored_fields(kind), reader, sizes))
     _check_together(value, reader, sizes)
     return value
 
 
-def _values(kind: Any, reader: RecordReader, sizes: dict[str, int]) -> dict[str, Any]:
-    """The values of all fields, by attribute."""
-    declarations = stored_fields(kind)
+def read_fields(
+    declarations: Mapping[str, Stored], reader: RecordReader, sizes: dict[str, int] | None = None
+) -> dict[str, Any]:
+    """Return the values of fields that are declared in a table; `sizes` learns those of their axes."""
+    sizes = {} if sizes is None else sizes
     values = {attribute: _read(declared, reader, attribute, sizes) for attribute, declared in declarations.items()}
     for attribute, declared in declarations.items():
         if isinstance(declared.possible, Below) and (value := values[attribute]) is not None:
@@ -180,7 +182,8 @@ def _values(kind: Any, reader: RecordReader, sizes: dict[str, int]) -> dict[str,
 def restore(value: Any, reader: RecordReader, sizes: Sizes = NO_SIZES) -> None:
     """Set the declared attributes of a value to those in a record, checked as in `from_record`."""
     known = dict(sizes)
-    for attribute, own in _values(type(value), reader, known).items():
+    kind: Any = type(value)
+    for attribute, own in read_fields(stored_fields(kind), reader, known).items():
         setattr(value, attribute, own)
     _check_together(value, reader, known)
 

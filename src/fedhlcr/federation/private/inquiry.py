@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedhlcr._support.checks import SIZE_LIMIT, finite, not_negative, positive, square_finite, within
+from fedhlcr._support.checks import SIZE_LIMIT, not_negative, within
 from fedhlcr.exceptions import CodecError
 from fedhlcr.federation.laws import GIBBS, law_fields, law_to_record
 from fedhlcr.federation.private.queries import ROUND, Query, planned_blocks
@@ -25,15 +25,16 @@ from fedhlcr.privacy.differential_privacy import BLOCKS, LOCATIONS, MOST_ROUNDS,
 from fedhlcr.privacy.release import UNIT, ClippedBlock
 from fedhlcr.storage import codec
 from fedhlcr.storage.reader import RecordReader
+from fedhlcr.storage.records import field_names, from_record, to_record, under
 
 KIND = "private query"
 ANSWER_KIND = "private sum"
 VERSION = 1
 _CURE = "use the same release of fedhlcr at the server and its agents"
 _COMMON = {"run", "session", "stage", "number", "n_features", "fit_intercept", "n_agents", "delta", "rounds", "mu"}
-_LIMITS = {"limits.low", "limits.high", "limits.most_events"}
+_LIMITS = set(under("limits.", dict.fromkeys(field_names(Limits))))
 _UNITS = {"shift", "scale"}
-_ROUND = {"cluster_of", "whitening", "second_moments", "typical_events", "most_events"}
+_ROUND = {"cluster_of", *field_names(RoundQuery)}
 # A sum of clipped vectors is at most this much longer than the number of its agents, because of rounding.
 _ROUNDING = 1e-6
 
@@ -62,14 +63,13 @@ class Inquiry:
             "mu": np.array([plan.mu_of(name) for name in (*STAGES, *BLOCKS)]),
         }
         if query.limits is not None:
-            limits = query.limits
-            record |= {"limits.low": limits.low, "limits.high": limits.high, "limits.most_events": limits.most_events}
+            record |= under("limits.", to_record(query.limits))
         if query.units is not None:
             record |= query.units.to_record()
         if query.round is not None and query.law is not None and query.cluster_of is not None:
             # the regressions and σ are those of the law
             record |= {"cluster_of": query.cluster_of, **law_to_record(query.law, query.likelihood)}
-            record |= {name: getattr(query.round, name) for name in _ROUND - {"cluster_of"}}
+            record |= to_record(query.round)
         return codec.encode(KIND, VERSION, record)
 
     @classmethod
@@ -90,7 +90,8 @@ class Inquiry:
             query = _read_round(reader, query)
         elif stage != VOTES:
             known = None if stage == LOCATIONS else _read_units(reader, layout)
-            query = replace(query, limits=_read_limits(reader.part("limits."), layout), units=known)
+            limits = from_record(Limits, reader.part("limits."), {"columns": layout.n_features + 1})
+            query = replace(query, limits=limits, units=known)
         query = replace(query, blocks=planned_blocks(stage, layout, plan, query.round))
         return cls(reader.value("session", int, not_negative), plan, query)
 
@@ -113,12 +114,6 @@ def _read_plan(reader: RecordReader) -> PrivacyPlan:
     return PrivacyPlan(n_agents, reader.value("delta", float, lambda delta: (delta > 0) & (delta < 1)), releases)
 
 
-def _read_limits(reader: RecordReader, layout: GramLayout) -> Limits:
-    size = (layout.n_features + 1,)
-    low, high = (reader.array(name, "f8", size, finite) for name in ("low", "high"))
-    return Limits(low, high, reader.value("most_events", float, positive))
-
-
 def _read_units(reader: RecordReader, layout: GramLayout) -> Standardization:
     found, known = read_units(reader, fit_intercept=layout.fit_intercept)
     reader.require(found == layout and np.isfinite(known.scale).all(), "scale")
@@ -129,14 +124,8 @@ def _read_round(reader: RecordReader, query: Query) -> Query:
     n_coef = query.layout.n_coef
     reader.require(reader.value("law", str) == GIBBS, "law")
     law = GaussianGlobals.read(reader, n_coef, GaussianGlobals.broadcast_quantities())
-    question = RoundQuery(
-        law.coef,
-        law.noise_scale,
-        reader.array("whitening", "f8", (n_coef, n_coef), square_finite),
-        reader.array("second_moments", "f8", (len(law.coef), n_coef, n_coef), square_finite),
-        reader.value("typical_events", float, positive),
-        reader.value("most_events", float, positive),
-    )
+    sizes = {"coef": n_coef, "clusters": len(law.coef)}
+    question = from_record(RoundQuery, reader, sizes, coef=law.coef, noise_scale=law.noise_scale)
     cluster_of = reader.clusters("cluster_of", (None,), len(law.coef))
     # clusters merge, and none is dropped
     reader.require((cluster_of >= 0).all(), "cluster_of")

@@ -17,9 +17,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedhlcr._support.arrays import FloatArray, IndexArray
+from fedhlcr._support.checks import positive, square_finite
 from fedhlcr.model.gram import GramLayout
 from fedhlcr.privacy.differential_privacy import RESIDUALS, SCORES, SIZES, PrivacyPlan
 from fedhlcr.privacy.release import ClippedBlock, clip_rows
+from fedhlcr.storage.records import stored
 
 # The norm at which scores are clipped, in multiples of its root mean square if the broadcast is right.
 SCORE_CLIP = 1.25
@@ -49,10 +51,10 @@ class RoundQuery:
 
     coef: FloatArray
     noise_scale: float
-    whitening: FloatArray
-    second_moments: FloatArray
-    typical_events: float
-    most_events: float
+    whitening: FloatArray = stored("f8", "coef", "coef", possible=square_finite)
+    second_moments: FloatArray = stored("f8", "clusters", "coef", "coef", possible=square_finite)
+    typical_events: float = stored(float, possible=positive)
+    most_events: float = stored(float, possible=positive)
 
     @property
     def n_clusters(self) -> int:

@@ -16,7 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedhlcr._support.arrays import FloatArray
+from fedhlcr._support.checks import finite, positive
 from fedhlcr.model.gram import GramLayout, Standardization
+from fedhlcr.storage.records import stored
 
 # Powers of two that can be voted for.
 LEAST_EXPONENT = -60
@@ -92,9 +94,9 @@ class Limits:
     `are_clear` says whether votes for every column stand out of the noise.
     """
 
-    low: FloatArray
-    high: FloatArray
-    most_events: float
+    low: FloatArray = stored("f8", "columns", possible=finite)
+    high: FloatArray = stored("f8", "columns", possible=finite)
+    most_events: float = stored(float, possible=positive)
     are_clear: bool = True
 
 

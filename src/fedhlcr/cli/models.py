@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from fedhlcr.cli import options
-from fedhlcr.cli.option_checks import require_for
-from fedhlcr.cli.shell import Shell, plural
+from fedhlcr.cli.shell import plural
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 def predict(
     model: options.ModelArgument,
     data: options.DataArgument,
+    *,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -29,15 +33,10 @@ def predict(
         float | None,
         options.real("--interval", 0.01, 0.999, "Add the central interval with this probability, such as 0.9."),
     ] = None,
-    new_agents: options.NewAgentsOption = False,
-    missing: options.ModelMissingOption = None,
-    agent: options.KnownAgent = None,
-    entity: options.KnownEntity = None,
-    exposure: options.KnownExposure = None,
+    reading: options.ReadingToPredict,
+    roles: options.KnownRolesToPredict,
     stream: options.StreamOption = None,
-    as_json: options.JsonOption = False,
-    quiet: options.QuietOption = False,
-    progress: options.ProgressOption = None,
+    shell: options.Output,
 ) -> None:
     """Predict the target of events.
 
@@ -55,24 +54,21 @@ def predict(
 
     import_numba()
     import fedhlcr
-    from fedhlcr.cli.events import Roles, events_to_predict, open_events
+    from fedhlcr.cli.events import events_to_predict, is_streamed, open_events
     from fedhlcr.cli.output import STDOUT, check_table_output, write_table
     from fedhlcr.cli.predicting import open_batches, prediction_table, write_predictions
     from fedhlcr.cli.scoring import predict_events
-    from fedhlcr.cli.sizes import is_streamed
     from fedhlcr.estimators.saved import load_to_predict
 
-    shell = Shell(as_json, quiet, progress)
     check_table_output(out, model, data, stdout=True)
     out = None if str(out) == STDOUT else out
     table = None
     with shell.warnings_as_notes():
         fitted: Any = load_to_predict(model) or fedhlcr.load(model)
         file = open_events(data, shell)
-        reading: dict[str, Any] = {"target": False, "missing": missing, "new_agents": new_agents, "shell": shell}
-        roles = Roles(None, agent, entity, exposure)
+        reading |= {"target": False, "shell": shell}
         # one object of JSON is in memory anyway
-        if is_streamed(file, stream) and not (as_json and out is None):
+        if is_streamed(file, stream) and not (shell.json and out is None):
             batches = open_batches(fitted, file, roles, **reading)
             write_predictions(fitted, batches, interval, out, shell)
             n_events = batches.n_events
@@ -88,7 +84,7 @@ def predict(
             write_table(out, table)
         shell.result({"events": n_events, "predictions": str(out)})
         shell.wrote(out)
-    elif table is not None and as_json:
+    elif table is not None and shell.json:
         shell.result(table.to_pydict())
     elif table is not None:
         write_table(None, table)
@@ -97,23 +93,18 @@ def predict(
 def evaluate(
     model: options.ModelArgument,
     data: options.DataArgument,
-    level: options.LevelOption = 0.9,
+    *,
+    level: Annotated[float, options.real("--level", 0.01, 0.999, "Probability of the intervals.")] = 0.9,
     by_agent: Annotated[
         bool, typer.Option("--by-agent", help="Also show the scores of each agent, worst first.")
     ] = False,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", metavar="FILE", help="Write the scores of each agent to this table.")
     ] = None,
-    new_agents: options.NewAgentsOption = False,
-    missing: options.ModelMissingOption = None,
-    target: options.KnownTarget = None,
-    agent: options.KnownAgent = None,
-    entity: options.KnownEntity = None,
-    exposure: options.KnownExposure = None,
+    reading: options.ReadingToPredict,
+    roles: options.KnownRoles,
     stream: options.StreamOption = None,
-    as_json: options.JsonOption = False,
-    quiet: options.QuietOption = False,
-    progress: options.ProgressOption = None,
+    shell: options.Output,
 ) -> None:
     """Evaluate a model on events it was not fitted to: R², errors, and the share of targets inside their intervals.
 
@@ -132,21 +123,18 @@ def evaluate(
     import fedhlcr
     from fedhlcr.analysis import evaluation
     from fedhlcr.analysis.evaluation import SeenEvents
-    from fedhlcr.cli.events import Roles, events_to_predict, open_events
+    from fedhlcr.cli.events import events_to_predict, is_streamed, open_events
     from fedhlcr.cli.output import check_table_output, write_table
     from fedhlcr.cli.predicting import open_batches, predict_batches
     from fedhlcr.cli.scoring import EventScores, predict_events, tell_agents, tell_calibration, tell_rivals, tell_scores
-    from fedhlcr.cli.sizes import is_streamed
 
-    shell = Shell(as_json, quiet, progress)
     check_table_output(out, model, data)
     wants_agents = by_agent or out is not None
     compared = None
     with shell.warnings_as_notes():
         fitted = fedhlcr.load(model)
         file = open_events(data, shell)
-        reading: dict[str, Any] = {"target": True, "missing": missing, "new_agents": new_agents, "shell": shell}
-        roles = Roles(target, agent, entity, exposure)
+        reading |= {"target": True, "shell": shell}
         if is_streamed(file, stream):
             seen = SeenEvents(fitted)
             parts = predict_batches(fitted, open_batches(fitted, file, roles, **reading), level, seen, shell)
@@ -181,15 +169,11 @@ def evaluate(
 def adapt(
     model: options.ModelArgument,
     data: options.DataArgument,
+    *,
     out: Annotated[Path, typer.Option("--out", "-o", metavar="MODEL", help="Write the adapted model to this file.")],
-    missing: options.ModelMissingOption = None,
-    target: options.KnownTarget = None,
-    agent: options.KnownAgent = None,
-    entity: options.KnownEntity = None,
-    exposure: options.KnownExposure = None,
-    as_json: options.JsonOption = False,
-    quiet: options.QuietOption = False,
-    progress: options.ProgressOption = None,
+    reading: options.ReadingToAdapt,
+    roles: options.KnownRoles,
+    shell: options.Output,
 ) -> None:
     """Add new events of known or new agents to a model, without fitting the clusters again.
 
@@ -200,17 +184,15 @@ def adapt(
     fedhlcr adapt sales.fedhlcr test.csv --out adapted.fedhlcr
     """
     import fedhlcr
-    from fedhlcr.cli.events import Roles, events_for, seen
+    from fedhlcr.cli.events import events_for, seen
     from fedhlcr.cli.output import check_output, write_output
     from fedhlcr.estimators import saving
     from fedhlcr.kernels import ahead
 
-    shell = Shell(as_json, quiet, progress)
     check_output(out, data)
     with shell.warnings_as_notes():
         fitted = fedhlcr.load(model)
-        roles = Roles(target, agent, entity, exposure)
-        events = events_for(fitted, data, roles, target=True, missing=missing, shell=shell)
+        events = events_for(fitted, data, roles, target=True, shell=shell, **reading)
         ahead.prepare(ahead.for_adapting(fitted.posterior_.likelihood.name))
         if seen(fitted, events):
             shell.note("the model was fitted to these very events, so they now count twice")
@@ -240,6 +222,7 @@ def report(
             show_default=False,
         ),
     ] = None,
+    *,
     out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="Write the report to this file.")] = Path(
         "report.html"
     ),
@@ -263,15 +246,9 @@ def report(
             show_default=False,
         ),
     ] = None,
-    new_agents: options.NewAgentsOption = False,
-    missing: options.ModelMissingOption = None,
-    target: options.KnownTarget = None,
-    agent: options.KnownAgent = None,
-    entity: options.KnownEntity = None,
-    exposure: options.KnownExposure = None,
-    as_json: options.JsonOption = False,
-    quiet: options.QuietOption = False,
-    progress: options.ProgressOption = None,
+    reading: options.ReadingToPredict,
+    roles: options.KnownRoles,
+    shell: options.Output,
 ) -> None:
     """Write a report on a model: one HTML file that any browser shows.
 
@@ -281,30 +258,22 @@ def report(
     fedhlcr report sales.fedhlcr test.csv --out report.html
     """
     import fedhlcr
-    from fedhlcr.cli.events import Roles, events_to_predict
+    from fedhlcr.cli.events import events_to_predict
     from fedhlcr.cli.output import check_output, write_output
-    from fedhlcr.cli.places import read_places
     from fedhlcr.kernels import ahead
     from fedhlcr.report import HeldOut, render_report
 
-    shell = Shell(as_json, quiet, progress)
-    for_data = {"new_agents": new_agents, "missing": missing, "target": target, "agent": agent, "entity": entity}
-    for_data["exposure"] = exposure
-    require_for("DATA", data is not None or draw is not None, **for_data)
+    options.require_for("DATA", data is not None or draw is not None, reading | asdict(roles))
     check_output(out, model, data, draw, places)
     with shell.warnings_as_notes():
         fitted = fedhlcr.load(model)
         ahead.prepare(ahead.for_reports(fitted.posterior_.likelihood.name))
-        roles = Roles(target, agent, entity, exposure)
-        located = None if places is None else read_places(fitted, places)
+        located = None if places is None else _read_places(fitted, places)
 
         def read(table: str | None) -> HeldOut | None:
             if table is None:
                 return None
-            events = events_to_predict(
-                fitted, table, roles, target=True, missing=missing, new_agents=new_agents, shell=shell
-            )
-            return events.held_out
+            return events_to_predict(fitted, table, roles, target=True, shell=shell, **reading).held_out
 
         held_out = read(data)
         drawn = read(draw)
@@ -313,3 +282,14 @@ def report(
     write_output(out, page.encode())
     shell.result({"report": str(out)})
     shell.wrote(out)
+
+
+def _read_places(model: Any, source: str) -> pa.Table:
+    """Read the columns that a map needs: ids and names of places as texts, coordinates as numbers."""
+    from fedhlcr.data.table_files import open_table
+    from fedhlcr.report.places import place_columns
+
+    file = open_table(source)
+    ids, coordinates, name = place_columns(model, file.columns)
+    texts = [*ids, *([] if name is None else [name])]
+    return file.read([*texts, *coordinates], texts)

@@ -1,4 +1,4 @@
-"""`fedhlcr synth`, `fedhlcr split` and `fedhlcr demo`: tables to fit, and a demonstration."""
+"""`fedhlcr synth`, `fedhlcr split`, `fedhlcr demo` and `fedhlcr compile`: tables to fit, and what one may run first."""
 
 from __future__ import annotations
 
@@ -8,12 +8,7 @@ from typing import Annotated
 import typer
 
 from fedhlcr.cli import options
-from fedhlcr.cli.option_checks import require_apart
-from fedhlcr.cli.shell import FAILED, NO_OUTPUT, Shell, error_line, plural
-
-TableOut = Annotated[
-    Path, typer.Argument(metavar="OUT", help="A .csv, .csv.gz, .parquet, .feather or .arrow file to write.")
-]
+from fedhlcr.cli.shell import FAILED, NO_OUTPUT, error_line, plural
 
 # The largest count of anything in a synthetic table, and the most numbers, of eight bytes each, to draw at once.
 MOST = 10**9
@@ -21,21 +16,21 @@ MOST_DRAWN = 10**9
 
 
 def synth(
-    out: TableOut,
+    out: Annotated[
+        Path, typer.Argument(metavar="OUT", help="A .csv, .csv.gz, .parquet, .feather or .arrow file to write.")
+    ],
+    *,
     agents: Annotated[int, typer.Option("--agents", min=1, max=MOST, help="Number of agents.")] = 128,
     entities: Annotated[float, options.real("--entities", 1, MOST, "Entities per agent, on average.")] = 8,
     events: Annotated[float, options.real("--events", 1, MOST, "Events per entity, on average.")] = 5,
     features: Annotated[int, typer.Option("--features", min=1, max=MOST, help="Number of features.")] = 7,
     clusters: Annotated[int, typer.Option("--clusters", min=1, max=MOST, help="Number of clusters.")] = 8,
     noise: Annotated[float, options.real("--noise", 0, 1e50, "Standard deviation of the noise.")] = 0.5,
-    seed: Annotated[
-        int, typer.Option("--seed", min=0, max=options.LARGEST_SEED, help="The same seed gives the same table.")
-    ] = 0,
+    seed: options.SeedOption = 0,
     truth: Annotated[
         Path | None, typer.Option("--truth", metavar="FILE", help="Write the true cluster of every entity to a table.")
     ] = None,
-    as_json: options.JsonOption = False,
-    quiet: options.QuietOption = False,
+    shell: options.QuickOutput,
 ) -> None:
     """Write a made-up table with known clusters, to try the commands on.
 
@@ -52,8 +47,8 @@ def synth(
 
     to_stdout = str(out) == STDOUT
     # messages on standard output would be read as rows
-    shell = Shell(as_json, quiet or to_stdout)
-    require_apart("--truth", truth, "OUT", out)
+    shell.quiet |= to_stdout
+    options.require_apart("--truth", truth, "OUT", out)
     check_table_output(out, stdout=True)
     check_table_output(truth)
     n_entities = agents * entities
@@ -74,7 +69,7 @@ def synth(
     shell.say(f"Next: fedhlcr fit {out} --target target --agent agent --entity entity --out model.fedhlcr")
     if not to_stdout:
         shell.result({"events": len(table), "agents": agents, "entities": len(pairs), "table": str(out)})
-    elif as_json:
+    elif shell.json:
         shell.result(events_drawn.to_pydict())
     else:
         write_table(None, events_drawn)
@@ -82,18 +77,18 @@ def synth(
 
 def split(
     data: options.DataArgument,
-    entity: options.EntityOption,
+    *,
+    roles: Annotated[
+        options.Roles, options.roles("entity", "agent", needed=("entity",), hints={"agent": options.ONE_AGENT})
+    ],
     train: Annotated[Path, typer.Option("--train", metavar="FILE", help="Write the training events to this file.")],
     test: Annotated[Path, typer.Option("--test", metavar="FILE", help="Write the test events to this file.")],
-    agent: options.AgentOption = None,
     fraction: Annotated[
         float, options.real("--fraction", 0.01, 0.9, "Share of each entity's events to hold out.")
     ] = 0.2,
-    seed: options.SplitSeedOption = 0,
+    seed: options.SeedOption = 0,
     stream: options.StreamOption = None,
-    as_json: options.JsonOption = False,
-    quiet: options.QuietOption = False,
-    progress: options.ProgressOption = None,
+    shell: options.Output,
 ) -> None:
     """Split a table into training and test events. Every entity keeps at least one training event.
 
@@ -101,17 +96,17 @@ def split(
     fedhlcr split sales.csv --agent store --entity product \\
         --train train.csv --test test.csv
     """
+    from fedhlcr.cli.events import is_streamed
     from fedhlcr.cli.output import check_table_output
-    from fedhlcr.cli.sizes import is_streamed
     from fedhlcr.cli.splitting import Split
     from fedhlcr.data.table_files import open_table
 
-    shell = Shell(as_json, quiet, progress)
-    require_apart("--test", test, "--train", train)
+    options.require_apart("--test", test, "--train", train)
     for path in (train, test):
         check_table_output(path, data)
     file = open_table(data)
-    plan = Split(file, agent, entity, fraction, seed)
+    assert roles.entity is not None
+    plan = Split(file, roles.agent, roles.entity, fraction, seed)
     if is_streamed(file, stream):
         n_train, n_test = plan.write_in_batches(train, test, shell)
     else:
@@ -123,9 +118,8 @@ def split(
 
 
 def run_compiler(
-    as_json: options.JsonOption = False,
-    quiet: options.QuietOption = False,
-    progress: options.ProgressOption = None,
+    *,
+    shell: options.Output,
 ) -> None:
     """Compile everything that is compiled, so that no later command waits for it: for an image, or before tests.
 
@@ -139,7 +133,6 @@ def run_compiler(
     """
     from fedhlcr.kernels import ahead
 
-    shell = Shell(as_json, quiet, progress)
     outcome = ahead.compile_groups(ahead.GROUPS)
     shell.result({"outcome": outcome.name, "compiled": outcome.n_compiled})
     if code := {"failed": FAILED, "nowhere": NO_OUTPUT}.get(outcome.name, 0):
@@ -149,6 +142,7 @@ def run_compiler(
 
 
 def demo(
+    *,
     out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="Write the report to this file.")] = Path(
         "demo-report.html"
     ),
@@ -156,8 +150,7 @@ def demo(
         int | None,
         typer.Option("--rounds", min=1, help="Maximum number of rounds. By default the run ends when it is stable."),
     ] = None,
-    quiet: options.QuietOption = False,
-    progress: options.ProgressOption = None,
+    shell: options.TextOutput,
 ) -> None:
     """Run an example on real flights: stations with few flights learn from each other without showing them.
 
@@ -171,6 +164,5 @@ def demo(
     from fedhlcr.demo import main
 
     check_output(out)
-    shell = Shell(quiet=quiet, progress=progress)
     with shell.silence(), shell.warnings_as_notes():
-        main(out, rounds=rounds, verbose=progress is not False)
+        main(out, rounds=rounds, verbose=shell.progress is not False)

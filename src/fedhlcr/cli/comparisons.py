@@ -1,39 +1,49 @@
-"""Descriptions of models, for people and for programs."""
+"""How numbers of clusters compare: the table and the plot of `fedhlcr select`."""
 
 from __future__ import annotations
 
-from typing import Any
+import io
+from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
-from numpy.typing import NDArray
 
 from fedhlcr._support.wording import number
-from fedhlcr.analysis import facts
 from fedhlcr.analysis.comparison import Comparison
-from fedhlcr.analysis.summary import describe_model
-from fedhlcr.cli.descriptions import show_description
+from fedhlcr.cli.output import check_output, write_output
 from fedhlcr.cli.shell import Shell, plural
-from fedhlcr.storage.model_file import provenance_of
+from fedhlcr.exceptions import OutputError
 
+SUFFIXES = (".png", ".svg", ".pdf")
 # Length of the longest bar, in characters.
 BAR_WIDTH = 20
 
 
-def model_facts(model: Any) -> dict[str, Any]:
-    """Return a description of a model for programs."""
-    return facts.model_facts(model, provenance_of(model))
+def check_picture(path: Path | None, data: str) -> None:
+    """Refuse, before the work, a path to which no plot can be written."""
+    if path is None:
+        return
+    check_output(path, data)
+    if path.suffix.lower() not in SUFFIXES:
+        raise OutputError(f"cannot draw {str(path)!r}: its name must end in {', '.join(SUFFIXES)}.")
+    # raises an error that names the cure if matplotlib is not installed
+    import fedhlcr.plot  # noqa: F401
 
 
-def history_table(history: NDArray[np.void]) -> pa.Table:
-    """Return a table of the rounds of a federation, without the names of the participants."""
-    columns = [name for name in history.dtype.names or () if name != "participants"]
-    return pa.table({name: np.ascontiguousarray(history[name]) for name in columns})
+def draw_comparison(comparison: Comparison, path: Path) -> None:
+    """Plot held-out log density and, if it is known, evidence against the number of clusters."""
+    from matplotlib.figure import Figure
 
+    from fedhlcr.plot import cluster_counts
 
-def tell_model(shell: Shell, model: Any) -> None:
-    """Print a few facts, the table of clusters, and a sentence on each of the largest clusters."""
-    show_description(shell, describe_model(model))
+    n_plots = 2 if comparison.has_evidence else 1
+    figure = Figure(figsize=(4.5 * n_plots, 3.6), layout="constrained")
+    left, *right = figure.subplots(1, n_plots, squeeze=False)[0]
+    cluster_counts(comparison, left)
+    for axes in right:
+        cluster_counts(comparison, axes, quantity="evidence")
+    sink = io.BytesIO()
+    figure.savefig(sink, format=path.suffix[1:].lower(), dpi=200)
+    write_output(path, sink.getvalue())
 
 
 def tell_comparison(shell: Shell, comparison: Comparison) -> None:
