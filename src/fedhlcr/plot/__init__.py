@@ -12,11 +12,11 @@ try:
 except ModuleNotFoundError as missing:
     raise _missing_extra("fedhlcr.plot needs matplotlib", "plot") from missing
 
-from fedhlcr.plot import _of_events, _of_models
 from fedhlcr.plot._of_events import *  # noqa: F403 - each module names its public functions
 from fedhlcr.plot._of_models import *  # noqa: F403
 
-__all__ = sorted([*_of_events.__all__, *_of_models.__all__])
+# the public functions of both modules, and nothing else
+__all__ = sorted(name for name in globals() if not name.startswith("_"))
 
 
 def __dir__() -> list[str]:
