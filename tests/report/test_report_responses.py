@@ -194,7 +194,7 @@ def test_report_of_counts_shows_deviance_coverage_and_dispersion():
 def test_exposure_scales_the_predicted_counts():
     frame, _, visits = events()
     half = HeldOut(frame, visits, "clinic", "patient", exposure=0.5)
-    assert "predicts worse than" in Page(render_report(counter(), half)).text
+    assert "worse than the plain mean" in Page(render_report(counter(), half)).text
 
 
 @pytest.mark.parametrize("fitted", [classifier, counter])
