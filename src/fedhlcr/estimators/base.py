@@ -56,6 +56,8 @@ class HierarchicalPredictor(NotebookResults, InferenceExport, TidyTables, Entity
 
     # the name of the class in model files
     saved_as: ClassVar[str]
+    # the likelihood of a class of estimators; "auto" is that of the effects and the noise
+    own_likelihood: ClassVar[str] = "auto"
     n_clusters: int | str
     max_clusters: int
     n_threads: int | None

@@ -52,7 +52,6 @@ class CentralisedPredictor(FileFitter):
     label_prior: LabelPrior = "tables"
     coef_prior: CoefPriorKind
     curves: str | Sequence[str | int]
-    precision: str = "double"
     standardize: bool
     n_sweeps: int
     n_draws: int
@@ -100,8 +99,7 @@ class CentralisedPredictor(FileFitter):
         units = Standardization.from_gram(layout, raw.pooled, shift, scale=self.standardize, curves=curves)
         if likelihood.linear_spread is not None:
             units = units.with_own_target()
-        single = self.precision == "single"
-        entities = EntityData(likelihood, data.index, raw.in_units(units), self.thread_count(), single=single)
+        entities = EntityData(likelihood, data.index, raw.in_units(units), self.thread_count(), single=True)
         if likelihood.needs_events:
             entities = replace(entities, events=data.events(likelihood, units))
         return Assembled(units, entities)

@@ -123,7 +123,7 @@ class FedHLCRClassifier(BinaryTarget, FederatedOutcomes):
     """
 
     saved_as: ClassVar[str] = "FedHLCRClassifier"
-    likelihood = Logistic.name
+    own_likelihood = Logistic.name
 
     @checking_parameters
     @single_threaded_blas

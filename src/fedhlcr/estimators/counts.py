@@ -129,7 +129,7 @@ class FedHLCRCountRegressor(CountTarget, FederatedOutcomes):
     """
 
     saved_as: ClassVar[str] = "FedHLCRCountRegressor"
-    likelihood = NegativeBinomial.name
+    own_likelihood = NegativeBinomial.name
 
     @checking_parameters
     @single_threaded_blas

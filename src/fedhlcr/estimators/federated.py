@@ -21,7 +21,7 @@ from fedhlcr.engines.in_process import InProcessEngine
 from fedhlcr.engines.ray import RayCluster
 from fedhlcr.estimators.curves import curve_columns, make_curves
 from fedhlcr.estimators.file_fitting import FileFitter
-from fedhlcr.estimators.parameters import federation_settings
+from fedhlcr.estimators.parameters import federation_settings, wanted_likelihood
 from fedhlcr.estimators.private import check_private, settle_privately, simulate_private
 from fedhlcr.estimators.progress import RoundProgress
 from fedhlcr.estimators.reading import UNSCORED
@@ -49,7 +49,7 @@ from fedhlcr.federation.settings import FederationSettings
 from fedhlcr.kernels import ahead
 from fedhlcr.model.choice import chosen_likelihood
 from fedhlcr.model.gram import GramLayout, Standardization
-from fedhlcr.model.likelihood import AUTO, GAUSSIAN, AnyLikelihood
+from fedhlcr.model.likelihood import GAUSSIAN, AnyLikelihood
 from fedhlcr.posterior import AgentMemory, Posterior
 from fedhlcr.privacy.differential_privacy import DifferentialPrivacy, PrivacyPlan
 from fedhlcr.samplers.state import EntityData
@@ -93,7 +93,6 @@ class FederatedPredictor(FileFitter):
     learning_rate: float = 0.2
     participation_scaling: bool = True
     noise: NoiseName = "entity"
-    likelihood: str = AUTO
     coef_prior: CoefPriorKind
     curves: str | Sequence[str | int]
     standardize: bool
@@ -123,7 +122,7 @@ class FederatedPredictor(FileFitter):
         """The name of the likelihood that `fit` uses; the blend rule has the paper's only."""
         if self.rule == "blend" or self.privacy is not None:
             return GAUSSIAN
-        return chosen_likelihood(self.likelihood, self.effects, self.noise)
+        return chosen_likelihood(wanted_likelihood(self), self.effects, self.noise)
 
     @timed
     def _fit(self, given: Given, validation: tuple[Any, ...] | None, resume: bool) -> Self:

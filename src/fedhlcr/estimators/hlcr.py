@@ -9,7 +9,7 @@ from fedhlcr._support.threads import single_threaded_blas
 from fedhlcr.data.categories import Categories
 from fedhlcr.data.frames import Given
 from fedhlcr.estimators.central import CentralisedPredictor
-from fedhlcr.estimators.parameters import parameter_constraints, store
+from fedhlcr.estimators.parameters import parameter_constraints, store, wanted_likelihood
 from fedhlcr.estimators.regressor import checking_parameters
 from fedhlcr.estimators.targets import RealTarget
 from fedhlcr.exceptions import ArgumentError
@@ -263,7 +263,8 @@ class HLCRRegressor(RealTarget, CentralisedPredictor):
 
     def likelihood_name(self) -> str:
         """The name of the likelihood that `fit` uses."""
-        if self.sampler == "collapsed" and self.likelihood == AUTO:
+        likelihood = wanted_likelihood(self)
+        if self.sampler == "collapsed" and likelihood == AUTO:
             if self.effects not in ("auto", "none"):
                 raise ArgumentError(
                     f"sampler='collapsed' is the paper's algorithm, without effects; `effects` is {self.effects!r}. "
@@ -275,4 +276,4 @@ class HLCRRegressor(RealTarget, CentralisedPredictor):
                     "sampler='blocked', or noise='common'."
                 )
             return GAUSSIAN
-        return chosen_likelihood(self.likelihood, self.effects, self.noise)
+        return chosen_likelihood(likelihood, self.effects, self.noise)

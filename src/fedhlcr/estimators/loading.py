@@ -18,6 +18,7 @@ from fedhlcr.estimators.hlcr import HLCRRegressor
 from fedhlcr.estimators.targets import BinaryTarget
 from fedhlcr.exceptions import CodecError
 from fedhlcr.federation.checks import ReplyLimits
+from fedhlcr.model.choice import NOISE_OF
 from fedhlcr.model.gram import read_units
 from fedhlcr.model.likelihood import likelihood_named
 from fedhlcr.posterior import AgentMemory, Draws, Posterior, PublicModel
@@ -144,7 +145,7 @@ def _of_federation(public: PublicModel) -> Any:
 def _of_likelihood(name: str, curves: Any) -> Any:
     """The estimator of a federation with this likelihood."""
     for kind in (FedHLCRClassifier, FedHLCRCountRegressor):
-        if kind.likelihood == name:
+        if kind.own_likelihood == name:
             model = kind(curves=curves)
             if isinstance(model, BinaryTarget):
                 # the nodes of a federation encode their classes as 0 and 1
@@ -159,6 +160,9 @@ def _estimator(about: dict[str, Any]) -> Any:
     if alien := [name for name in UNSAVED if name in settings]:
         # a file must not say where to write, or how many threads to start
         raise CodecError(f"the model is not valid: its settings cannot hold `{alien[0]}`; save it again.")
+    if about["likelihood"] not in (None, *NOISE_OF):
+        # one that is registered outside this package
+        settings["likelihood"] = about["likelihood"]
     if settings.get("limits") is not None:
         settings["limits"] = ReplyLimits(**settings["limits"])
     if settings.get("privacy") is not None:

@@ -13,6 +13,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from fedhlcr.exceptions import DeprecationNotice, warn_user
 from fedhlcr.federation.checks import ReplyLimits
 from fedhlcr.federation.settings import FederationSettings
+from fedhlcr.model.likelihood import AUTO
 from fedhlcr.privacy.differential_privacy import DifferentialPrivacy
 from fedhlcr.settings import LEARNABLE, SETTINGS, DeclaredSetting, settings_of
 
@@ -70,6 +71,13 @@ def store(estimator: Any, arguments: dict[str, Any]) -> None:
             setattr(estimator, name, value)
 
 
+def wanted_likelihood(estimator: Any) -> str:
+    """The name of the likelihood that a class of estimators has, or that the user asks for; "auto" if neither does."""
+    asked: str = getattr(estimator, "likelihood", AUTO)
+    own: str = estimator.own_likelihood
+    return own if asked == AUTO else asked
+
+
 def number_or_none(value: Any) -> Any:
     """A parameter as a Python number, or None if it is a word: "auto" or "learn"."""
     if isinstance(value, np.generic):
@@ -87,6 +95,7 @@ def federation_settings(estimator: Any) -> dict[str, Any]:
     """The settings of an estimator that `FederationSettings` has too; None for those to be learned."""
     declared = (SETTINGS[own.name] for own in fields(FederationSettings) if own.name in SETTINGS)
     values = {setting.name: (setting, getattr(estimator, setting.name, None)) for setting in declared}
+    values["likelihood"] = (SETTINGS["likelihood"], wanted_likelihood(estimator))
     return {
         name: None if isinstance(value, str) and value in setting.words else value
         for name, (setting, value) in values.items()
