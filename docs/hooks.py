@@ -19,7 +19,7 @@ from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).parents[1]
 # Pages from outside docs/; the site has them under the same names.
-PAGES = ("PAPER.md", "RESULTS.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "benchmarks/README.md")
+PAGES = ("PAPER.md", "RESULTS.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")
 PICTURES = "experiments/results/full/*.[ps][nv]g"
 
 LINK = re.compile(r"(!?)\[((?:[^][]|\[[^][]*\])*)\]\((?!https?:|#|mailto:)([^)#\s]+)(#[^)]*)?\)")

@@ -88,7 +88,6 @@ SHOWN: dict[str, tuple[str, ...]] = {
     "DisclosureRule": (),
 }
 COMMON_MARK, TABLE_MARK = "<!-- what every fitted model can do -->", "<!-- pages -->"
-FILTERS = str(["!^_", *(f"!^{name}$" for name in sorted(INTERNAL))])
 ERRORS_MARK = "<!-- errors and warnings -->"
 
 
@@ -96,7 +95,7 @@ def public_names(module: str) -> list[str]:
     """The classes and functions of a module that have a page. Exceptions are on a page of their own."""
     names = [name for name in MODULES[module] or import_module(module).__all__ if name not in ESTIMATORS]
     first = ESTIMATORS if module == "fedhlcr" else ()
-    return [name for name in (*first, *names) if _has_page(getattr(import_module(module), name))]
+    return [name for name in (*first, *names) if _has_page(_value(module, name))]
 
 
 def page_of(module: str, name: str) -> str:
@@ -122,23 +121,22 @@ def fill_in(markdown: str, overview: str) -> str:
     return markdown.replace(COMMON_MARK, "\n".join(_method(ESTIMATORS[0], name) for name in _common()))
 
 
-def members(estimator: str) -> dict[str, Any]:
-    """What users call of an estimator: documented methods and attributes of our own, by name.
+def members(kind: type) -> dict[str, str]:
+    """What users call of a class, and its text: documented methods and properties of our own.
 
-    Attributes that the first estimator's own text describes are not among them.
+    Attributes that the text of the first estimator describes are not among them.
     """
-    kind = getattr(import_module("fedhlcr"), estimator)
-    described = inspect.getdoc(getattr(import_module("fedhlcr"), ESTIMATORS[0])) or ""
+    described = inspect.getdoc(_value("fedhlcr", ESTIMATORS[0])) or "" if kind.__name__ in ESTIMATORS else ""
     found = {}
-    for name in dir(kind):
+    for name in SHOWN.get(kind.__name__, tuple(dir(kind))):
         home = next((one for one in kind.__mro__ if name in vars(one)), object)
         value = vars(home).get(name)
-        is_ours = home.__module__.startswith("fedhlcr")
-        is_documented = callable(getattr(value, "__func__", value)) or isinstance(value, property)
-        if name.startswith("_") or name in INTERNAL or not (is_ours and is_documented and inspect.getdoc(value)):
-            continue
-        if not (isinstance(value, property) and name in described) and not type(value).__module__.startswith("sklearn"):
-            found[name] = value
+        words = inspect.getdoc(value) or ""
+        is_ours = home.__module__.startswith("fedhlcr") and not type(value).__module__.startswith("sklearn")
+        is_member = callable(getattr(value, "__func__", value)) or isinstance(value, property)
+        is_described = isinstance(value, property) and name in described
+        if is_ours and is_member and words and not (name.startswith("_") or name in INTERNAL or is_described):
+            found[name] = words
     return found
 
 
@@ -151,7 +149,7 @@ def _rows(modules: tuple[str, ...]) -> Iterator[str]:
     for module in modules:
         for name in public_names(module):
             path = page_of(module, name).removeprefix("reference/")
-            words = (inspect.getdoc(getattr(import_module(module), name)) or "").partition("\n\n")[0]
+            words = (inspect.getdoc(_value(module, name)) or "").partition("\n\n")[0]
             yield f"| [`{name}`]({path}) | {' '.join(words.split())} |"
 
 
@@ -164,36 +162,44 @@ def _errors() -> Iterator[str]:
             yield f"| `{name}` | {', '.join(bases)} | {' '.join(words.split())} |"
 
 
-def _common() -> list[str]:
-    """Names of what all estimators share: the same definition, or the same words."""
-    first, *others = ({name: inspect.getdoc(value) for name, value in members(one).items()} for one in ESTIMATORS)
-    return [name for name, words in first.items() if all(other.get(name) == words for other in others)]
+def _common() -> dict[str, str]:
+    """What all estimators share: the same definition, or the same words."""
+    first, *others = (members(_value("fedhlcr", name)) for name in ESTIMATORS)
+    return {name: words for name, words in first.items() if all(other.get(name) == words for other in others)}
 
 
 def _page(module: str, name: str) -> str:
-    if module != "fedhlcr" or name not in ESTIMATORS:
-        value = getattr(import_module(module), name)
-        # a function may have the name of its module, which griffe would take instead
-        path = f"{value.__module__}.{name}" if f"{module}.{name}" in sys.modules else f"{module}.{name}"
-        shown = SHOWN.get(name)
-        chosen = {"members": str(list(shown) or "false")} if shown is not None else {}
-        return _directive(path, 1, f"{module}.{name}", inherited_members="true", filters=FILTERS, **chosen)
-    common, own, elsewhere = set(_common()), [], []
-    earlier = {one: members(one) for one in ESTIMATORS[: ESTIMATORS.index(name)]}
-    for member, value in members(name).items():
-        words = inspect.getdoc(value)
-        twin = next((one for one, known in earlier.items() if inspect.getdoc(known.get(member)) == words), None)
+    """The page of a name. What an earlier class of the module has in the same words is a link there."""
+    value = _value(module, name)
+    # a function may have the name of its module, which griffe would take instead
+    path = f"{value.__module__}.{name}" if f"{module}.{name}" in sys.modules else f"{module}.{name}"
+    if not inspect.isclass(value):
+        return _directive(path, 1, f"{module}.{name}")
+    names = public_names(module)
+    earlier = {
+        one: members(_value(module, one)) for one in names[: names.index(name)] if inspect.isclass(_value(module, one))
+    }
+    common = _common() if name in ESTIMATORS else {}
+    own, elsewhere = [], []
+    for member, words in members(value).items():
+        twin = next((one for one, known in earlier.items() if known.get(member) == words), None)
         if member in common:
             elsewhere.append(f"[`{member}`](fitted-models.md#fedhlcr.{ESTIMATORS[0]}.{member})")
         elif twin is not None:
-            elsewhere.append(f"[`{member}`](fedhlcr.{twin}.md#fedhlcr.{twin}.{member})")
+            elsewhere.append(f"[`{member}`]({module}.{twin}.md#{module}.{twin}.{member})")
         else:
             own.append(member)
-    text = _directive(f"fedhlcr.{name}", 1, f"fedhlcr.{name}", inherited_members="true", members=str(own))
+    chosen = {"inherited_members": str(own), "members": str(own)} if own else {"members": "false"}
+    text = _directive(path, 1, f"{module}.{name}", **chosen)
     if not elsewhere:
         return text
-    attributes = "" if name == ESTIMATORS[0] else f"; attributes as in [`{ESTIMATORS[0]}`](fedhlcr.{ESTIMATORS[0]}.md)"
+    is_later = name in ESTIMATORS[1:]
+    attributes = f"; attributes as in [`{ESTIMATORS[0]}`](fedhlcr.{ESTIMATORS[0]}.md)" if is_later else ""
     return f"{text}\n## Also has\n\n{', '.join(elsewhere)}{attributes}.\n"
+
+
+def _value(module: str, name: str) -> Any:
+    return getattr(import_module(module), name)
 
 
 def _method(estimator: str, name: str) -> str:

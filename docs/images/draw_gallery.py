@@ -1,7 +1,8 @@
 """Draw the pictures of the gallery and of the page about models: `python docs/images/draw_gallery.py`, in some minutes.
 
-The pages of the gallery draw their own pictures: their code runs here, and what it saves is kept. The league's figures
-are read from RESULTS.md. The picture of a report needs playwright and chromium; without these it stays as it is.
+The pages of the gallery draw their own pictures: their code runs here, and what it saves is kept. `MORE` adds pictures
+that take more drawing than thinking. The league's figures are read from RESULTS.md. The picture of a report needs
+playwright and chromium; without these it stays as it is.
 `python docs/images/draw_gallery.py sales league` draws some only.
 """
 
@@ -13,15 +14,20 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import matplotlib as mpl
 
 mpl.use("Agg")
 
 import matplotlib.pyplot as plt
+import numpy as np
 from matplotlib.axes import Axes
 from PIL import Image
+
+from fedhlcr import plot
 
 DOCS = Path(__file__).parents[1]
 ROOT, FOLDER = DOCS.parent, DOCS / "images" / "gallery"
@@ -54,15 +60,17 @@ def draw_page(name: str) -> None:
         for number, block in enumerate(FENCED.finditer(text)):
             suffix = "py" if block["language"] == "python" else "sh"
             Path(folder, f"{number:02}.{suffix}").write_text(block["body"])
-        run_blocks(Path(folder))
+        page = run_blocks(Path(folder))
+        for picture, draw in MORE[name].items():
+            draw(page).savefig(Path(folder, picture), dpi=110)
         for picture in sorted(Path(folder).glob("*.png")):
             shrink(picture, FOLDER / picture.name)
         if name == "sales":
             photograph_report(Path(folder))
 
 
-def run_blocks(folder: Path) -> None:
-    """Python blocks share their names. Shell blocks run between them, in the same folder."""
+def run_blocks(folder: Path) -> SimpleNamespace:
+    """Python blocks share their names, which are returned. Shell blocks run between them, in the same folder."""
     names: dict[str, object] = {}
     home = Path.cwd()
     os.chdir(folder)
@@ -75,6 +83,7 @@ def run_blocks(folder: Path) -> None:
     finally:
         os.chdir(home)
         plt.close("all")
+    return SimpleNamespace(**names)
 
 
 def environment() -> dict[str, str]:
@@ -110,6 +119,73 @@ def photograph_report(folder: Path) -> None:
         browser.close()
     shrink(folder / "report.png", FOLDER / "report.png")
 
+
+# Pictures from what a page has computed
+
+
+def sales_gain(page: SimpleNamespace) -> plt.Figure:
+    figure, ax = plt.subplots(figsize=(8, 2.8), layout="constrained")
+    order = np.argsort(page.gain(page.products["elasticity"]).to_numpy())
+    low_end = page.cautious.to_numpy()[order]
+    high_end = page.gain(page.products["elasticity_lower"]).to_numpy()[order]
+    colours = np.where(page.cut.to_numpy()[order], BLUE, "#bbbbbb")
+    ax.vlines(range(len(order)), low_end, high_end, color=colours, linewidth=1)
+    ax.plot(page.gain(page.own).to_numpy()[order], ".", color="black", markersize=2.5, label="truth")
+    ax.axhline(0, color="black", linewidth=0.8)
+    ax.set(xlabel="300 products, ordered by expected gain", ylabel="gain per week", xlim=(-2, 301), xticks=[])
+    ax.legend(frameon=False, loc="upper left")
+    return figure
+
+
+def flights_map(page: SimpleNamespace) -> plt.Figure:
+    place = [page.airports[route[-3:]] for route in page.routes["entity"]]
+    beside = np.random.default_rng(0).normal(0, 0.35, (2, len(place)))  # routes to one airport lie around it
+    east = np.array([airport.longitude for airport in place]) + beside[0]
+    north = np.array([airport.latitude for airport in place]) + beside[1]
+    figure, ax = plt.subplots(figsize=(8, 3.8), layout="constrained")
+    dots = ax.scatter(east, north, c=page.routes["extra"], s=14, cmap="viridis")
+    ax.plot(-73.9, 40.7, "*", color="black", markersize=12)
+    names = (("New York", -72.8, 39.2), ("San Diego", -119, 30.6), ("Houston", -98, 27.2), ("Puerto Rico", -69, 20))
+    for name, x, y in names:
+        ax.text(x, y, name, fontsize=9)
+    ax.set(xlim=(-126, -61), ylim=(16, 49), xticks=[], yticks=[], aspect=1.25)
+    ax.spines[:].set_visible(False)
+    figure.colorbar(dots, ax=ax, label="minutes more in January than in July")
+    return figure
+
+
+def growth_children(page: SimpleNamespace) -> plt.Figure:
+    figure, (left, right) = plt.subplots(1, 2, figsize=(8, 3.2), layout="constrained", width_ratios=(1.5, 1))
+    order = np.argsort(page.children["rate"].to_numpy())
+    rate, spread = (page.children[name].to_numpy()[order] for name in ("rate", "age_std"))
+    colours = np.where(page.children["slow"].to_numpy()[order] > 0.5, ORANGE, "#cccccc")
+    left.vlines(range(300), rate - 1.645 * spread, rate + 1.645 * spread, color=colours, linewidth=1)
+    left.plot(page.true_rate.to_numpy()[order], ".", color="black", markersize=2.5, label="truth")
+    left.axhline(-0.8, color="black", linewidth=0.8, linestyle=":")
+    left.set(xlabel="300 children, ordered by rate", ylabel="cm a year more than others", xticks=[], xlim=(-2, 301))
+    left.legend(frameon=False, loc="upper left")
+    first, study = page.chosen.iloc[0], page.study
+    drawn = {"X": study, "y": study["height"], "ax": right, "target": "height in cm"}
+    plot.entity(page.model, first["clinic"], first["child"], "age", **drawn)
+    return figure
+
+
+def clinic_hospitals(page: SimpleNamespace) -> plt.Figure:
+    figure, (left, right) = plt.subplots(1, 2, figsize=(8, 3.2), layout="constrained")
+    gain = page.gain
+    left.errorbar(page.sizes, gain["mean"], yerr=gain["sem"], fmt="o", color=BLUE, ecolor="#bbbbbb", markersize=4)
+    left.axhline(0, color="black", linewidth=0.8)
+    left.set(xlabel="patients of the hospital", ylabel="gain in log loss over being alone")
+    plot.reliability(page.federated, page.test, page.test["attack"], ax=right)
+    return figure
+
+
+MORE: dict[str, dict[str, Callable[[SimpleNamespace], plt.Figure]]] = {
+    "flights": {"flights-map.png": flights_map},
+    "growth": {"growth-children.png": growth_children},
+    "sales": {"sales-gain.png": sales_gain},
+    "clinic": {"clinic-hospitals.png": clinic_hospitals},
+}
 
 # The league
 
