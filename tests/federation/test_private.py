@@ -236,7 +236,7 @@ def test_private_fit_refuses(table, wrong, name):
 
 def test_private_fit_refuses_a_likelihood(table):
     model = FedHLCRRegressor(2, privacy=DifferentialPrivacy(3), likelihood="mixed")
-    with pytest.warns(FutureWarning), pytest.raises(ArgumentError, match="`likelihood`|`privacy` needs likelihood"):
+    with pytest.warns(FutureWarning), pytest.raises(ArgumentError, match=r"`likelihood`|`privacy` needs likelihood"):
         model.fit(table.X, table.y, agent=table.agent, entity=table.entity)
 
 
