@@ -22,9 +22,10 @@ from fedhlcr.datasets import make_hlcr
 from fedhlcr.federation import Broadcast
 from fedhlcr.federation.run import Checkpoints, run_federation, run_round
 from fedhlcr.model import conjugate
-from fedhlcr.model.likelihood import Likelihood, register
+from fedhlcr.model.likelihood import register
+from fedhlcr.model.linear import LinearGlobals, LinearLikelihood
 from fedhlcr.model.priors import InverseGamma, ModelSpec
-from fedhlcr.model.regression import LinearGlobals, coef_posterior, draw_coef
+from fedhlcr.model.regression import coef_posterior, draw_coef
 from fedhlcr.model.schema import CLUSTERS, COEF, GRAMS, Quantity, quantity
 from fedhlcr.report import render_report
 from fedhlcr.samplers import blocked
@@ -55,7 +56,7 @@ class ClusterNoiseGlobals(LinearGlobals):
 
 
 @register
-class ClusterNoise(Likelihood[ClusterNoiseGlobals]):
+class ClusterNoise(LinearLikelihood[ClusterNoiseGlobals]):
     """y ~ N(w_kᵀx, σ_k²)."""
 
     name = NAME
@@ -281,7 +282,7 @@ def test_models_are_pickled_and_cloned(model, data):
     test = data[1]
     again = pickle.loads(pickle.dumps(model))
     np.testing.assert_array_equal(again.predict(test.X, NEW), model.predict(test.X, NEW))
-    assert clone(model).likelihood_name() == NAME
+    assert clone(model).own_likelihood == NAME
 
 
 # It is federated.
