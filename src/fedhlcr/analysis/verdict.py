@@ -12,13 +12,44 @@ import numpy as np
 from fedhlcr._support.arrays import FloatArray, IndexArray
 from fedhlcr._support.html import block, paragraph, rows_html
 from fedhlcr._support.special import stdtrit
-from fedhlcr._support.wording import listed
-from fedhlcr.analysis.simpler import ONE_RIDGE
+from fedhlcr._support.wording import capital, listed
+from fedhlcr.analysis.simpler import (
+    LOGISTIC_PER_ENTITY,
+    MIXED_MODEL,
+    ONE_LOGISTIC,
+    ONE_POISSON,
+    ONE_RIDGE,
+    POISSON_PER_ENTITY,
+    RATE_PER_ENTITY,
+    RIDGE_PER_ENTITY,
+)
 from fedhlcr.exceptions import Advice, SimplerModelWarning
 
+# Simpler models in a sentence, and what to use for them.
+RIVALS = {
+    ONE_RIDGE: ("one ridge for all", "`fedhlcr.baselines.GroupedRidge()`"),
+    RIDGE_PER_ENTITY: ("a ridge per {entity}", '`fedhlcr.baselines.GroupedRidge(level="entity")`'),
+    MIXED_MODEL: ("a mixed model", "`fedhlcr.baselines.MixedModelRegressor()`"),
+    ONE_LOGISTIC: ("one logistic regression for all", "`sklearn.linear_model.LogisticRegression()`"),
+    ONE_POISSON: ("one Poisson regression for all", "`sklearn.linear_model.PoissonRegressor()`"),
+    RATE_PER_ENTITY: ("the mean of each {entity}", ""),
+    LOGISTIC_PER_ENTITY: (
+        "a logistic regression per {entity}",
+        "`sklearn.linear_model.LogisticRegression()` for the events of each {entity}",
+    ),
+    POISSON_PER_ENTITY: (
+        "a Poisson regression per {entity}",
+        "`sklearn.linear_model.PoissonRegressor()` for the events of each {entity}",
+    ),
+}
 VerdictName = Literal["better", "about the same", "worse"]
 # Differences of more than this many standard errors count, if there are many entities.
 CLEAR = 2.0
+
+
+def rival_name(name: str, entity: str = "entity") -> str:
+    """A simpler model in a sentence; `entity` is what the user calls one."""
+    return RIVALS.get(name, (f"a {name}",))[0].format(entity=entity)
 
 
 def clear_errors(n_entities: int) -> float:
@@ -57,10 +88,6 @@ class Difference:
             return "about the same"
         return "better" if self.gain > 0.0 else "worse"
 
-    @property
-    def rival_in_words(self) -> str:
-        return "one ridge for all" if self.rival == ONE_RIDGE else f"a {self.rival}"
-
 
 @dataclass(frozen=True)
 class FitComparison:
@@ -92,12 +119,12 @@ class FitComparison:
         gain = abs(self.strongest.gain)
         error = self.strongest.standard_error
         figures = f"{gain:.2g} nats per event, ± {error:.1g}"
-        names = self.strongest.rival_in_words
+        best = capital(rival_name(self.strongest.rival))
         if self.verdict == "worse":
-            return f"{names[0].upper()}{names[1:]} predicts these events better (by {figures})."
+            return f"{best} predicts these events better (by {figures})."
         if self.verdict == "about the same":
-            return f"{names[0].upper()}{names[1:]} predicts these events about as well (difference {figures})."
-        everyone = listed([difference.rival_in_words for difference in self.differences])
+            return f"{best} predicts these events about as well (difference {figures})."
+        everyone = listed([rival_name(difference.rival) for difference in self.differences])
         return f"The model predicts its events better than {everyone} (by {figures} or more)."
 
     @property
@@ -119,8 +146,9 @@ class FitComparison:
         is_ridge = self.strongest.rival == ONE_RIDGE
         # the command line always fits an intercept
         intercept = "" if fit_intercept else " The simpler models have an intercept; also try fit_intercept=True."
+        use = f"If you want predictions, use {rival_name(self.strongest.rival)}"
         return Advice(
-            f"If you want predictions, use {self.strongest.rival_in_words} ({{n_clusters}}, {{effects}}, {{noise}}).",
+            f"{use} ({{n_clusters}}, {{effects}}, {{noise}}).",
             f"fedhlcr.baselines.{'GroupedRidge' if is_ridge else 'MixedModelRegressor'} is one too.{intercept}",
             n_clusters=1,
             effects="none" if is_ridge else "entity",

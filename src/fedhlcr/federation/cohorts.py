@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedhlcr._support.arrays import FloatArray, IndexArray
-from fedhlcr.federation.cohort_checks import find_impossible
+from fedhlcr._support.arrays import FloatArray
 from fedhlcr.federation.fixed_accounts import RunningTotal
 from fedhlcr.federation.fixed_sums import Integers, SumTerms
-from fedhlcr.federation.messages import NEVER
-from fedhlcr.federation.registry import Registry
 from fedhlcr.federation.rules import DeltaRule, Rule
+from fedhlcr.kernels.grams import SOUND, check_grams
+from fedhlcr.model.schema import SumSchema
+from fedhlcr.model.sums import ClusterSums
+
+# How far from positive semi-definite a total may be, relative to its diagonal: every agent has rounded its sums.
+TOLERANCE = 1e-5
 
 
 def running_total(rule: Rule | None) -> RunningTotal:
@@ -31,6 +34,21 @@ def commit(account: RunningTotal, terms: SumTerms, values: Integers, mean_square
     return reason
 
 
-def leaving(registry: Registry) -> IndexArray:
-    """Positions of agents that have withdrawn while their sums are still in the total."""
-    return np.flatnonzero(registry.withdrawn & (registry.accepted_round != NEVER))
+def find_impossible(total: ClusterSums, schema: SumSchema, mean_squares: FloatArray) -> str | None:
+    """Why a total cannot be a sum over agents, or None."""
+    for name, counts in (("entity counts", total.entity_counts), ("table counts", total.table_counts)):
+        if (counts < 0.0).any():
+            return f"negative {name}"
+    if (total.table_counts > total.entity_counts).any():
+        return "more tables than entities"
+    occupied = np.flatnonzero(total.occupied)
+    for block in schema.blocks:
+        rows = np.ascontiguousarray(total.blocks[block.name][occupied])
+        if block.is_gram:
+            found = np.empty(len(rows), dtype=np.int64)
+            check_grams(rows, mean_squares, TOLERANCE, found)
+            if (found != SOUND).any():
+                return f"`{block.name}` that are not positive semi-definite"
+        elif not block.possible(rows).all():
+            return f"impossible `{block.name}`"
+    return None

@@ -231,7 +231,9 @@ class Contribution(ReadOnly):
     quantiles: FloatArray = field(default_factory=lambda: NO_QUANTILES)
 
     def to_bytes(self) -> bytes:
-        record = _flat(vars(self), self.blocks)
+        record: codec.Record = {}
+        for name, value in vars(self).items():
+            record |= self.blocks if name == "blocks" else {name: value}
         if not len(self.quantiles):
             del record["quantiles"]
         return codec.encode("contribution", VERSION, record)
@@ -246,15 +248,6 @@ class Contribution(ReadOnly):
             raise CodecError(f"the contribution lacks the field `{missing[0]}`.")
         blocks = {name: value for name, value in record.items() if name not in fixed}
         return cls(**{name: record[name] for name in fixed}, blocks=blocks)
-
-
-def _flat(values: dict[str, Any], blocks: dict[str, FloatArray]) -> dict[str, Any]:
-    """The values by name, with the single blocks in the place of the field `blocks`."""
-    return {
-        name: value
-        for field, whole in values.items()
-        for name, value in (blocks.items() if field == "blocks" else [(field, whole)])
-    }
 
 
 @dataclass(frozen=True)

@@ -166,7 +166,12 @@ class OpenRound:
 
     def _check(self, contributions: Contributions) -> tuple[Contributions | None, IndexArray]:
         positions = self._registry.find(contributions.agents)
-        for reasons_of in (self._find_misplaced, self._find_faults, self._find_changed):
+        expected = self._expected
+        for reasons_of in (
+            self._find_misplaced,
+            lambda found, _: find_faults(found, expected, self._limits),
+            self._find_changed,
+        ):
             reasons = reasons_of(contributions, positions)
             if not any(reasons):
                 continue
@@ -178,7 +183,9 @@ class OpenRound:
                 return None, NOBODY
             contributions = contributions.take(left)
             positions = positions[left]
-        self._note(contributions, positions)
+        if self._claims is not None:
+            layout = expected.layout
+            self._claims.note(positions, contributions.sums, layout, expected.units, of_events=expected.of_events)
         self.accept(positions)
         self.labels_changed += contributions.sums.scalar("labels_changed").sum()
         return contributions, positions
@@ -208,24 +215,13 @@ class OpenRound:
         same_session = reply.session == self.broadcast.session or reply.round == SURVEY_ROUND
         return None if same_session and reply.round == self.broadcast.round else LATE
 
-    def _find_faults(self, contributions: Contributions, positions: IndexArray) -> list[str | None]:  # noqa: ARG002
-        return find_faults(contributions, self._expected, self._limits)
-
     def _find_changed(self, contributions: Contributions, positions: IndexArray) -> list[str | None]:
         """For each agent why its contribution does not fit its earlier ones, or None."""
         if self._claims is None:
             return [None] * len(contributions)
-        layout = self._expected.layout
-        units = self._expected.units
-        of_events = self._expected.of_events
-        return self._claims.check(positions, contributions.sums, layout, units, of_events=of_events)
-
-    def _note(self, contributions: Contributions, positions: IndexArray) -> None:
-        if self._claims is not None:
-            layout = self._expected.layout
-            units = self._expected.units
-            of_events = self._expected.of_events
-            self._claims.note(positions, contributions.sums, layout, units, of_events=of_events)
+        expected = self._expected
+        layout = expected.layout
+        return self._claims.check(positions, contributions.sums, layout, expected.units, of_events=expected.of_events)
 
     def _refuse(self, agent: object, reason: str) -> None:
         self.n_refused += 1

@@ -41,6 +41,11 @@ class Registry:
     def withdrawn_names(self) -> set[str]:
         return {self.names[position] for position in np.flatnonzero(self.withdrawn)}
 
+    @property
+    def leaving(self) -> IndexArray:
+        """Positions of agents that have withdrawn while their sums are still in the total of secure aggregation."""
+        return np.flatnonzero(self.withdrawn & (self.accepted_round != NEVER))
+
     def find(self, names: Iterable[str]) -> IndexArray:
         """Positions of agents by name; UNREGISTERED for unknown ones."""
         return np.array([self._position.get(name, UNREGISTERED) for name in names], dtype=np.int64)

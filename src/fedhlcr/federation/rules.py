@@ -27,7 +27,7 @@ from fedhlcr.model.gram import GramLayout
 from fedhlcr.model.likelihood import AnyLikelihood
 from fedhlcr.model.priors import ModelSpec
 from fedhlcr.model.regression import draw_coef
-from fedhlcr.model.schema import GRAMS, Globals, Stage
+from fedhlcr.model.schema import GRAMS, Globals
 from fedhlcr.model.sums import ClusterSums
 from fedhlcr.samplers import blocked
 from fedhlcr.samplers.merging import Merger, merge_globals, merge_shift
@@ -182,11 +182,7 @@ class DeltaRule:
         self._merged(target)
         if not was_exact and self._merger.is_exact(self._likelihood, self.round):
             self._exact_since = self.round
-        return self._entered(self._merger.stage(self.round))
-
-    def _entered(self, stage: Stage) -> ServerState:
-        """The state at the beginning of a stage."""
-        assert self._state is not None
+        stage = self._merger.stage(self.round)
         current = self._likelihood.enter(stage, self._state.globals, self._state.sums, self._spec)
         if current is not self._state.globals:
             self._state = self._state_with(current)

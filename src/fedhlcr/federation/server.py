@@ -31,7 +31,7 @@ from fedhlcr.federation.block_ledger import BlockLedger
 from fedhlcr.federation.block_sums import BlockReply
 from fedhlcr.federation.checks import ExpectedReply
 from fedhlcr.federation.claims import Claims
-from fedhlcr.federation.cohorts import commit, leaving, running_total
+from fedhlcr.federation.cohorts import commit, running_total
 from fedhlcr.federation.convergence import has_settled, limit_reason, stable_reason
 from fedhlcr.federation.fixed_accounts import FixedLedger, RunningTotal
 from fedhlcr.federation.fixed_sums import Integers, SumTerms, VectorLayout
@@ -141,7 +141,7 @@ class Server:
 
     def _leaving(self) -> IndexArray:
         """Positions of agents that must still remove their sums; in plain mode the server does that itself."""
-        return leaving(self.registry) if self.settings.is_secure else np.empty(0, dtype=np.int64)
+        return self.registry.leaving if self.settings.is_secure else np.empty(0, dtype=np.int64)
 
     def _choose(self, candidates: IndexArray, n_asked: int, purpose: str) -> IndexArray:
         return np.sort(self._stream.generator(self.round + 1, purpose).permutation(candidates)[:n_asked])

@@ -12,6 +12,7 @@ from fedhlcr.analysis.evaluation import LEVEL, Evaluation, coverage_gap
 from fedhlcr.analysis.facts import SURE
 from fedhlcr.analysis.rounds import FederatedRun
 from fedhlcr.analysis.scores import BIN_LEVEL, SHOWN, calibration_bins
+from fedhlcr.analysis.verdict import rival_name
 from fedhlcr.analysis.words import few_events
 from fedhlcr.estimators.base import HierarchicalPredictor
 from fedhlcr.exceptions import name_in_python
@@ -20,7 +21,6 @@ from fedhlcr.federation.run import INTERRUPTED
 from fedhlcr.posterior import alignment
 from fedhlcr.posterior.diagnostics import R_HAT_LIMIT, disagreement
 from fedhlcr.report.findings import Findings
-from fedhlcr.report.verdict import rival_name
 
 ANSWER = Noun("answer", "answers")
 # A cluster of fewer entities is small.
@@ -152,7 +152,7 @@ def _held_out(findings: Findings, scores: Evaluation | None) -> Iterator[Doubt]:
     compared = scores.errors or scores.densities
     better = [] if compared is None else [d.rival for d in compared.differences if d.verdict == "worse"]
     if better:
-        names = listed([rival_name(name, findings.names) for name in better])
+        names = listed([rival_name(name, findings.names.entity.one) for name in better])
         headline = f"On held-out events {names} {'predicts' if len(better) == 1 else 'predict'} better than HLCR"
         yield Doubt(headline, _use_of_clusters(findings), is_told=True)
     worst = SHOWN[scores.family.name].worst_first

@@ -16,7 +16,8 @@ from fedhlcr.analysis.evaluation import MODEL, Evaluation
 from fedhlcr.analysis.facts import SURE, AgentFacts, ClusterFacts, UserNames
 from fedhlcr.analysis.links import Link
 from fedhlcr.analysis.simpler import RIDGE_PER_ENTITY
-from fedhlcr.report.charts import mix_bar, tag
+from fedhlcr.figures.svg import tag
+from fedhlcr.report.charts import mix_bar
 from fedhlcr.report.findings import Findings, ListedEntities
 from fedhlcr.report.packing import to_block
 from fedhlcr.report.room import MANY_ENTITIES

@@ -23,18 +23,18 @@ from fedhlcr.analysis.scores import METRICS, SHOWN
 from fedhlcr.analysis.words import how_sure, mixed_group, sure_in_words
 from fedhlcr.estimators.base import HierarchicalPredictor, check_model
 from fedhlcr.exceptions import ArgumentTypeError
+from fedhlcr.figures import svg
 from fedhlcr.kernels import ahead
-from fedhlcr.report import charts, sections, story
-from fedhlcr.report.calibration import Calibration, calibrate
+from fedhlcr.report import sections, story
+from fedhlcr.report.checks import Calibration, ResidualChart, calibrate, residual_chart
 from fedhlcr.report.doubts import find_doubts
-from fedhlcr.report.effects_chart import draw_effects
+from fedhlcr.report.effects import effect_section
 from fedhlcr.report.events import DrawnEvents, drawn_events, fitted_events
 from fedhlcr.report.explorer import explorer_section
 from fedhlcr.report.findings import Findings
 from fedhlcr.report.map import map_section
 from fedhlcr.report.panels import draw_picture
 from fedhlcr.report.places import AnyPlaces, locate
-from fedhlcr.report.residuals import ResidualChart, draw_residuals
 from fedhlcr.report.scores import score_section
 from fedhlcr.report.settings import reproduction
 from fedhlcr.report.verdict import find_verdict
@@ -42,7 +42,7 @@ from fedhlcr.report.verdict import find_verdict
 # Templates of the page's style and script, in their order.
 STYLES = ("report.css", "charts.css", "explorer.css", "map.css")
 SCRIPTS = (
-    "page_data.js", "report.js", "page.js",
+    "page_data.js", "page_text.js", "report.js", "page.js",
     "explorer_data.js", "explorer_chart.js", "explorer_finder.js", "explorer.js", "map.js",
 )  # fmt: skip
 
@@ -162,7 +162,7 @@ def _pictures(told: _Told) -> dict[str, Any]:
     findings = told.findings
     return {
         "picture": draw_picture(model, findings, findings.certainty, told.drawn),
-        "effects": draw_effects(model, findings.certainty),
+        "effects": effect_section(model, findings.certainty),
         "calibration": _calibration(model, findings, told.held_out),
         "residuals": _residuals(findings, told.judged),
         "rounds": None if told.run is None else sections.round_section(findings, told.run),
@@ -237,7 +237,7 @@ def _residuals(findings: Findings, judged: DrawnEvents | None) -> ResidualChart 
     """The residuals of the held-out events by agent."""
     if judged is None or findings.agents is None:
         return None
-    return draw_residuals(judged, findings.agents, findings.names)
+    return residual_chart(judged, findings.agents, findings.names)
 
 
 @cache
@@ -257,7 +257,10 @@ def _environment() -> Environment:
         "r2": _r2,
         "code": _code,
         "tied": _tied,
-        "tag": charts.tag,
+        "tag": svg.tag,
+        "frame": svg.frame,
+        "figure": svg.figure,
+        "rows": svg.rows,
     }
     return environment
 

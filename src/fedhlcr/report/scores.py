@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from fedhlcr._support.wording import EVENT, fine_percent, number, percent
+from fedhlcr._support.wording import percent
 from fedhlcr.analysis.evaluation import LEVEL, MODEL, Evaluation
-from fedhlcr.analysis.scores import BIN_LEVEL, METRICS, SHOWN, calibration_bins
+from fedhlcr.analysis.scores import BIN_LEVEL, METRICS, SHOWN
 from fedhlcr.analysis.simpler import ONE_RATE, RIDGE_PER_ENTITY
 from fedhlcr.data.families import FamilyName
-from fedhlcr.report import charts
+from fedhlcr.figures.fit import cloud_panel, reliability_panel
 from fedhlcr.report.findings import Findings
 
 CAPTIONS: dict[FamilyName, str] = {
@@ -40,46 +40,16 @@ NOTES: dict[FamilyName, str] = {
 }
 
 
-def goodness_in_words(scores: Evaluation) -> str:
-    """How well classes or counts are predicted, in a few sentences."""
-    own = scores.model
-    held_out = "the events it was fitted with" if scores.was_fitted else f"{EVENT.count(scores.n_events)} held out"
-    caution = " These figures are optimistic." if scores.was_fitted else ""
-    if scores.family.has_classes:
-        apart = (
-            f"it tells the two outcomes apart in {fine_percent(own['auc'])} of the pairs of events that differ (AUC)"
-            if np.isfinite(own["auc"])
-            else "all outcomes are the same, so it cannot be seen whether it tells them apart"
-        )
-        same = ""
-        if scores.constant is not None:
-            same = f"; one probability for all events has {number(scores.constant['log_loss'])}"
-        return (
-            f"On {held_out} {apart}. Its log loss is {number(own['log_loss'])}{same}. Predicted probabilities and "
-            f"observed shares differ by {number(100.0 * own['calibration_error'], 2)} percentage points on "
-            f"average.{caution}"
-        )
-    inside = f"{fine_percent(own['coverage'])} of these counts lie in their {percent(LEVEL)} intervals."
-    if not np.isfinite(own["d2"]):
-        return f"On {held_out} all counts are equal, so no deviance can be explained. {inside}{caution}"
-    does = (
-        f"explains {fine_percent(own['d2'])} of the deviance of the counts"
-        if own["d2"] >= 0.0
-        else "predicts worse than the mean of these counts does"
-    )
-    return f"On {held_out} it {does}. {inside}{caution}"
-
-
 def score_section(findings: Findings, scores: Evaluation) -> dict[str, Any]:
     """What the page shows of the scores."""
     family = scores.family
     shown = SHOWN[family.name]
     # coverage and width of intervals have a place of their own
     names = shown.own if family.has_classes else shown.compared
-    picture, ends = charts.density(scores.observed, scores.predicted)
     if family.has_classes:
-        picture = charts.reliability(calibration_bins(scores.observed, scores.predicted), scores.predicted)
-        ends = ("0", "1")
+        picture = reliability_panel(scores.observed, scores.predicted, has_classes=True)
+    else:
+        picture = cloud_panel(scores.observed, scores.predicted, is_cut=True)
     entity = findings.names.entity.one
     called = {ONE_RATE: "the same for all events"}
     rows = [
@@ -100,7 +70,6 @@ def score_section(findings: Findings, scores: Evaluation) -> dict[str, Any]:
         "has_gauge": names[0] == "r2",
         "rows": rows,
         "picture": picture,
-        "ends": ends,
         "caption": CAPTIONS[family.name],
         "note": _note(scores, entity),
         "by_agent": _by_agent(findings, scores),

@@ -15,6 +15,9 @@ from fedhlcr.analysis.facts import SURE
 from fedhlcr.analysis.rounds import FederatedRun
 from fedhlcr.analysis.words import members_in_words, noise_words, without_effects
 from fedhlcr.estimators.base import HierarchicalPredictor
+from fedhlcr.figures.agents import by_main_cluster
+from fedhlcr.figures.figure import Panel
+from fedhlcr.figures.runs import run_panel, trace_panel
 from fedhlcr.model.likelihood import GAUSSIAN
 from fedhlcr.report import charts, listings, story
 from fedhlcr.report.findings import Findings, ListedEntities
@@ -74,7 +77,7 @@ def agent_section(findings: Findings, scores: Evaluation | None) -> dict[str, An
         section["listing"] = listings.agent_listing(agents, findings.names, scores)
         if agents.weights.shape[1] > 1:
             if len(agents) <= MATRIX_AGENTS:
-                order = np.lexsort((-agents.weights.max(axis=1), agents.main_cluster))
+                order, _ = by_main_cluster(agents.weights)
                 section["matrix"] = [(agents.ids[i], agents.weights[i].tolist(), int(i)) for i in order]
             else:
                 section["picture"] = charts.agent_picture(agents.weights)
@@ -204,41 +207,20 @@ def round_section(findings: Findings, run: FederatedRun) -> dict[str, Any]:
         *((name, {name: values}, False) for name, values in run.scales.items()),
         ("error on the validation set", {"error": run.column("validation_mse")}, False),
     ]
+    steps = np.arange(1.0, n + 1.0)
     pictures = [
-        charts.line_chart(title, np.arange(1.0, n + 1.0), list(lines.items()), "round", zero)
+        run_panel(title, [(name, steps, values) for name, values in lines.items()], "round", is_count=zero)
         for title, lines, zero in drawn
         if any(np.isfinite(values).any() for values in lines.values())
     ]
     return {"facts": facts, "pictures": pictures, "all": run, "sent": story.what_is_sent(findings, run)}
 
 
-def traces(model: HierarchicalPredictor) -> list[charts.LineChart]:
+def traces(model: HierarchicalPredictor) -> list[Panel]:
     """Charts of a centralised fit, sweep by sweep, with a line for each chain."""
-    trace: Any = getattr(model, "trace_", None)
+    trace = getattr(model, "trace_", None)
     if trace is None or not len(trace):
         return []
-    chains = [trace[trace["chain"] == chain] for chain in np.unique(trace["chain"])]
-    shortest = min(len(chain) for chain in chains)
-    x = np.arange(1.0, shortest + 1.0)
-    # the steep rise in the first sweeps would flatten the rest of the chart
-    start = shortest // 10
-    kept = np.flatnonzero(chains[0]["kept"][:shortest])
-    mark = float(x[kept[0]]) if len(kept) and kept[0] > start else None
-    return [
-        charts.line_chart(
-            title,
-            x[start:],
-            [
-                (f"chain {number_of}", chain[name][start:shortest].astype(float))
-                for number_of, chain in enumerate(chains)
-            ],
-            "sweep",
-            zero,
-            mark,
-        )
-        for title, name, zero in (
-            ("log joint", "log_joint", False),
-            ("clusters in use", "n_clusters", True),
-            *((q.heading, q.name, False) for q in model.posterior_.likelihood.globals_type.traced_scales()),
-        )
-    ]
+    scales = [(q.heading, q.name) for q in model.posterior_.likelihood.globals_type.traced_scales()]
+    quantities = [("log joint", "log_joint"), ("clusters in use", "n_clusters"), *scales]
+    return [trace_panel(model, name, title=title) for title, name in quantities]

@@ -22,12 +22,10 @@ from fedhlcr.analysis.evaluation import LEVEL, Evaluation
 from fedhlcr.analysis.facts import AgentFacts
 from fedhlcr.analysis.names import NO_NAME, named
 from fedhlcr.analysis.rounds import FederatedRun
-from fedhlcr.analysis.simpler import ONE_RIDGE
-from fedhlcr.analysis.verdict import FitComparison
+from fedhlcr.analysis.verdict import rival_name
 from fedhlcr.estimators.base import HierarchicalPredictor
 from fedhlcr.report.doubts import Doubt
 from fedhlcr.report.findings import Findings
-from fedhlcr.report.scores import goodness_in_words
 
 NUMERALS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
 # So many features are named, more are counted.
@@ -53,9 +51,50 @@ def in_short(
 
 def goodness(model: HierarchicalPredictor, findings: Findings, scores: Evaluation | None) -> str:
     """How well the model predicts, in a few sentences."""
-    if scores is not None and scores.family.has_link:
-        return goodness_in_words(scores)
-    return _goodness(findings, scores, model.comparison_)
+    if scores is None:
+        sentences = ["No held-out events were given, so it was not evaluated."]
+        if model.comparison_ is not None:
+            sentences.insert(0, model.comparison_.told)
+        if findings.explained is not None:
+            share = percent(findings.explained)
+            fitted = "the variance of the events it was fitted with, which is an optimistic figure"
+            sentences.insert(0, f"It explains {share} of {fitted}.")
+        return " ".join(sentences)
+    own = scores.model
+    on = "On the events it was fitted with" if scores.was_fitted else f"On {EVENT.count(scores.n_events)} held out"
+    caution = " These figures are optimistic." if scores.was_fitted else ""
+    if scores.family.has_classes:
+        apart = "all outcomes are the same, so it cannot be seen whether it tells them apart"
+        if math.isfinite(own["auc"]):
+            pairs = fine_percent(own["auc"])
+            apart = f"it tells the two outcomes apart in {pairs} of the pairs of events that differ (AUC)"
+        same = ""
+        if scores.constant is not None:
+            same = f"; one probability for all events has {number(scores.constant['log_loss'])}"
+        return (
+            f"{on} {apart}. Its log loss is {number(own['log_loss'])}{same}. Predicted probabilities and observed "
+            f"shares differ by {number(100.0 * own['calibration_error'], 2)} percentage points on average.{caution}"
+        )
+    events = "counts" if scores.family.has_exposure else "events"
+    inside = f"{fine_percent(own['coverage'])} of these {events} lie in their {percent(LEVEL)} intervals."
+    target = findings.names.target
+    share = "deviance of the counts" if scores.family.has_exposure else f"variance of {target}"
+    if not math.isfinite(own.explained):
+        return f"{on} all targets are equal, so there is no {share} to explain. {inside}{caution}"
+    does = f"predicts {target} worse than the plain mean does"
+    if own.explained >= 0.0:
+        does = f"explains {fine_percent(own.explained)} of the {share}"
+    entity = findings.names.entity.one
+    rivals = listed(
+        [f"{rival_name(name, entity)} explains {explained(rival.explained)}" for name, rival in scores.rivals.items()]
+    )
+    comparison = f" For comparison, {rivals}." if rivals else ""
+    return f"{on} it {does}.{comparison} {inside}{caution}"
+
+
+def explained(share: float) -> str:
+    """R² or D² as a share, to a tenth of a per cent."""
+    return fine_percent(share) if share >= 0.0 else "none of it"
 
 
 def _what(model: HierarchicalPredictor, findings: Findings) -> str:
@@ -86,42 +125,6 @@ def _what(model: HierarchicalPredictor, findings: Findings) -> str:
         return f"{all_of}{owners} {are} in one cluster, with one regression of {of_what} on {features}."
     entities = names.entity.count(n_entities)
     return f"The {entities}{owners} fall into {clusters}. {found}. {regression}"
-
-
-def _goodness(findings: Findings, scores: Evaluation | None, found: FitComparison | None) -> str:
-    if scores is None:
-        fitted = ""
-        if findings.explained is not None:
-            fitted = (
-                f"It explains {percent(findings.explained)} of the variance of the events it was fitted with, which "
-                "is an optimistic figure. "
-            )
-        compared = "" if found is None else f"{found.told} "
-        return f"{fitted}{compared}No held-out events were given, so it was not evaluated."
-    inside = f"{fine_percent(scores.model['coverage'])} of these events lie in their {percent(LEVEL)} intervals."
-    if not math.isfinite(scores.model.explained):
-        return f"R² is undefined: the target is constant over the {EVENT.count(scores.n_events)} given. {inside}"
-    held_out = "the events it was fitted with" if scores.was_fitted else f"{EVENT.count(scores.n_events)} held out"
-    rivals = listed(
-        [f"{_rival(name, findings)} explains {explained(own.explained)}" for name, own in scores.rivals.items()]
-    )
-    caution = " These figures are optimistic for every method." if scores.was_fitted else ""
-    target = findings.names.target
-    if scores.model.explained < 0.0:
-        does = f"predicts {target} worse than the plain mean does"
-    else:
-        does = f"explains {explained(scores.model.explained)} of the variance of {target}"
-    comparison = f" For comparison, {rivals}." if rivals else ""
-    return f"On {held_out} it {does}.{comparison}{caution} {inside}"
-
-
-def _rival(name: str, findings: Findings) -> str:
-    return "one ridge for all" if name == ONE_RIDGE else f"a {name.replace('entity', findings.names.entity.one)}"
-
-
-def explained(r2: float) -> str:
-    """R² as a share of the variance, to a tenth of a per cent."""
-    return fine_percent(r2) if r2 >= 0.0 else "none of it"
 
 
 def _federation(findings: Findings, run: FederatedRun) -> str:
