@@ -187,7 +187,7 @@ def test_doubts_agree_in_number(federated):
     n = len(federated.history_)
     lone = copy.copy(federated)
     lone.history_ = federated.history_[:2].copy()
-    lone.history_["n_refused"], lone.history_["n_accepted"], lone.n_rounds_ = (0, 1), 0, 1
+    lone.history_["n_refused"], lone.history_["n_accepted"] = (0, 1), 0
     told = headlines(lone)
     assert {
         "The run ended at its limit of 1 round",

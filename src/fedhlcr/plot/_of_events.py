@@ -334,7 +334,9 @@ def calibration(
     """
     _check_real(model)
     X, y, agent, entity, *_ = model.events_of(X, y, agent, entity)
-    _, matrix, profiles, _, _ = model.read_events(X, agent, entity)
+    events = model.read_events(X, agent, entity)
+    matrix = events.matrix
+    profiles = events.profiles
     observed = inputs.target_vector(y, len(matrix))
     rows = evenly(len(matrix), MAX_EVENTS)
     of_row = profiles.of_row[rows]
