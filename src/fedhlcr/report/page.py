@@ -18,7 +18,6 @@ from fedhlcr.analysis.axis_lines import target_axis
 from fedhlcr.analysis.effects import INTERVAL_LEVEL
 from fedhlcr.analysis.evaluation import Evaluation, HeldOut, evaluate
 from fedhlcr.analysis.links import NO_TARGET, Link
-from fedhlcr.analysis.rounds import FederatedRun
 from fedhlcr.analysis.scores import METRICS, SHOWN
 from fedhlcr.analysis.words import how_sure, mixed_group, sure_in_words
 from fedhlcr.estimators.base import HierarchicalPredictor, check_model
@@ -115,7 +114,6 @@ class _Told(NamedTuple):
 
     model: HierarchicalPredictor
     findings: Findings
-    run: FederatedRun | None
     scores: Evaluation | None
     held_out: HeldOut | None
     judged: DrawnEvents | None
@@ -131,7 +129,7 @@ class _Told(NamedTuple):
         judged = None if held_out is None else drawn_events(model, held_out)
         drawn = judged if events is None else drawn_events(model, events.read(model))
         drawn = drawn or fitted_events(model)
-        return cls(model, findings, FederatedRun.of(model), scores, held_out, judged, drawn)
+        return cls(model, findings, scores, held_out, judged, drawn)
 
 
 def _answers(told: _Told) -> dict[str, Any]:
@@ -139,16 +137,16 @@ def _answers(told: _Told) -> dict[str, Any]:
     model = told.model
     findings = told.findings
     scores = told.scores
-    doubts = find_doubts(model, findings, told.run, scores)
+    doubts = find_doubts(findings, scores)
     return {
         "names": findings.names,
         "link": findings.link,
-        "verdict": find_verdict(model, findings, scores),
+        "verdict": find_verdict(findings, scores),
         "certainty": findings.certainty,
         "sure": _sure(findings),
-        "short": story.in_short(model, findings, told.run, doubts),
+        "short": story.in_short(findings, doubts),
         "facts": _facts(model, findings, scores),
-        "good": story.goodness(model, findings, scores),
+        "good": story.goodness(findings, scores),
         "scores": None if scores is None else score_section(findings, scores),
         "differences": sections.difference_section(findings),
         "doubts": doubts,
@@ -165,7 +163,7 @@ def _pictures(told: _Told) -> dict[str, Any]:
         "effects": draw_effects(model, findings.certainty),
         "calibration": _calibration(model, findings, told.held_out),
         "residuals": _residuals(findings, told.judged),
-        "rounds": None if told.run is None else sections.round_section(findings, told.run),
+        "rounds": None if findings.run is None else sections.round_section(findings, findings.run),
         "traces": sections.traces(model),
     }
 
