@@ -81,7 +81,7 @@ def test_a_level_is_compared_with_all_others(split, rng, drop_first):
     assert re.search(r"All \d+ products of \d+ stores are in one cluster", page)
     assert "“city” is a category" in page
     assert "one regression of sales on city" in page
-    assert "or, for a level of a category, the difference from all other levels" in page
+    assert "or of a level of a category against all other levels" in page
 
 
 def test_agents_and_entities_are_named_after_their_columns(split):
