@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from fedhlcr.model import regression
+from fedhlcr.model.cholesky import Factors, stable_cholesky
 from fedhlcr.model.gram import NormalEquations
-from fedhlcr.model.regression import CoefPrior, Factors, coef_posterior, draw_coef, stable_cholesky
+from fedhlcr.model.regression import CoefPrior, coef_posterior, draw_coef
 
 NOISE_SCALE = 0.1
 

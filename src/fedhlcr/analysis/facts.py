@@ -381,7 +381,7 @@ def model_facts(model: Any, provenance: Mapping[str, Any], settings: Mapping[str
     known = facts.holds_entities
     intervals = np.stack(coef_intervals(model), axis=-1)
     found: dict[str, Any] = {
-        "estimator": type(model).__name__,
+        "estimator": model.saved_as,
         "public": not known,
         "target": (recipe and recipe.target) or None,
         "agent": model.agent_column_,
@@ -433,7 +433,7 @@ def model_facts(model: Any, provenance: Mapping[str, Any], settings: Mapping[str
     }
     if getattr(model, "privacy_", None) is not None:
         found["privacy"] = model.privacy_.to_dict()
-    if hasattr(model, "history_"):
+    if getattr(model, "history_", None) is not None:
         totals = {"answers": "n_accepted", "asked": "n_asked", "bytes_up": "bytes_up", "bytes_down": "bytes_down"}
         found["federation"] = {
             "rounds": model.n_rounds_,

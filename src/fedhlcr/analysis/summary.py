@@ -224,7 +224,7 @@ def model_html(model: Any) -> str:
     """A fitted model: key facts, clusters, the verdict against simpler models, and what to do next."""
     facts = Facts(model)
     shown = [(what, value) for what, value in fact_lines(facts) if what in FACTS_IN_NOTEBOOK]
-    parts = [heading(f"{type(model).__name__}, fitted"), rows_html((), shown), _clusters_html(facts)]
+    parts = [heading(f"{model.saved_as}, fitted"), rows_html((), shown), _clusters_html(facts)]
     if model.comparison_ is not None:
         parts.append(paragraph(model.comparison_.told))
         if model.comparison_.verdict == "worse":

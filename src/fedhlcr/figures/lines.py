@@ -304,8 +304,9 @@ def entity_panel(
     return Panel(place_scale(axis), y, marks, legend="")
 
 
-def cycle_panel(model: HierarchicalPredictor, clusters: Sequence[int], axis: Axis, words: str) -> Panel:
+def cycle_panel(model: HierarchicalPredictor, clusters: Sequence[int], axis: Axis) -> Panel:
     """The curves of clusters over one round of a cycle, each against its own mean."""
+    assert axis.cycle is not None
     target = target_axis(model)
     lines = {k: axis_line(model, axis, k) for k in clusters}
     # the last point is the first again
@@ -315,7 +316,7 @@ def cycle_panel(model: HierarchicalPredictor, clusters: Sequence[int], axis: Axi
     ticks = axis.ticks()
     peaks = "; ".join(f"cluster {m.cluster} is highest at {_peak(m, axis, ticks)}" for m in marks)
     unit = f"log {target.name}" if target.is_log else target.name
-    title = f"{unit[:1].upper()}{unit[1:]}, against the {words}’s mean"
+    title = f"{unit[:1].upper()}{unit[1:]}, against the {axis.cycle.whole}’s mean"
     low, high = ends_around([m.y for m in marks], 0.05)
     return Panel(
         place_scale(axis),

@@ -4,7 +4,6 @@ from fedhlcr.model.arguments import Summands
 from fedhlcr.model.gaussian import Gaussian, GaussianGlobals
 from fedhlcr.model.gram import GramLayout
 from fedhlcr.model.likelihood import Likelihood, register
-from fedhlcr.model.regression import LinearGlobals
 from fedhlcr.model.schema import Block, Globals, SummedScalar, quantity
 
 __all__ = [
@@ -14,7 +13,6 @@ __all__ = [
     "Globals",
     "GramLayout",
     "Likelihood",
-    "LinearGlobals",
     "Summands",
     "SummedScalar",
     "quantity",

@@ -30,6 +30,15 @@ from fedhlcr.figures.replicates import replicate_panel
 from fedhlcr.plot._drawing import axes_or_new, draw, draw_panels, panels_or_new
 from fedhlcr.posterior.prediction import Profiles
 
+__all__ = [
+    "calibration",
+    "effects",
+    "entity",
+    "posterior_predictive",
+    "predicted_against_observed",
+    "reliability",
+]
+
 LAYOUTS = ("panels", "together")
 # Inches of a panel of one cluster, panels in a row, and inches of figures with room above.
 PANEL_SIZE = (1.75, 1.6)
@@ -325,7 +334,9 @@ def calibration(
     """
     _check_real(model)
     X, y, agent, entity, *_ = model.events_of(X, y, agent, entity)
-    _, matrix, profiles, _, _ = model.read_events(X, agent, entity)
+    events = model.read_events(X, agent, entity)
+    matrix = events.matrix
+    profiles = events.profiles
     observed = inputs.target_vector(y, len(matrix))
     rows = evenly(len(matrix), MAX_EVENTS)
     of_row = profiles.of_row[rows]

@@ -17,10 +17,10 @@ from fedhlcr.analysis.facts import SURE, AgentFacts, ClusterFacts, UserNames
 from fedhlcr.analysis.links import Link
 from fedhlcr.analysis.simpler import RIDGE_PER_ENTITY
 from fedhlcr.analysis.words import cluster_table
-from fedhlcr.report.charts import mix_bar, tag
+from fedhlcr.figures.svg import tag
+from fedhlcr.report.charts import mix_bar
 from fedhlcr.report.findings import Findings, ListedEntities
-from fedhlcr.report.packing import to_block
-from fedhlcr.report.room import MANY_ENTITIES
+from fedhlcr.report.packing import MANY_ENTITIES, to_block
 
 # Rows shown at a time.
 PAGE_ROWS = 25
