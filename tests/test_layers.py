@@ -30,7 +30,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("federation",),
     # a model file holds draws and, of a federation, its history; what a model says of itself needs no estimator
     ("engines", "storage.model_file", "analysis"),
-    ("storage.model_reader",),
+    ("storage.model_reader", "storage.model_writer"),
     # audits run whole federations and attack what their servers see
     ("privacy.audit",),
     ("estimators",),

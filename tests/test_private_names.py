@@ -12,7 +12,7 @@ SOURCE = Path(fedhlcr.__file__).parent
 NAMEDTUPLE = {"_replace", "_asdict", "_fields", "_make"}
 # Private names of other packages that have no public counterpart.
 THIRD_PARTY_ATTRIBUTES = {
-    *("sys._getframe", "model._validate_params"),
+    *("sys._getframe", "model._validate_params", "estimator._validate_params"),
     # Flower has no other way to see how large a reply is before it is read
     *("getattr(grid, '_runtime_client', None)", "getattr(runtime, '_client', None)"),
     # numba keeps a kernel by the time of its own file only; there is no other way to name the times of all

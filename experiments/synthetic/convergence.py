@@ -9,7 +9,7 @@ import numpy as np
 
 from experiments import markdown
 from experiments.study import FAILS, HOLDS, PARTLY, Figures, Finding, Record, Report, Settings, Study
-from experiments.synthetic.data import LAW, N_FOLDS, Fold, folds, synth_hlcr
+from experiments.synthetic.data import N_FOLDS, SAME, Fold, folds, synth_hlcr
 from experiments.synthetic.federations import RULE_NAMES, RULES, Watched, settings_of, watch
 from experiments.synthetic.figure_b import LEARNING_RATES, NOISE_SCALE, SIZE
 from experiments.synthetic.measuring import LIMIT, cell, ends, select
@@ -39,7 +39,7 @@ class Convergence(NamedTuple):
 
 
 def settings(full: bool) -> list[Settings]:
-    shared = {"n_rounds": 150 if full else 60}
+    shared: dict[str, Any] = {"n_rounds": 150 if full else 60}
     cells = []
     for seed in range(3 if full else 1):
         cells.append({"method": LIMIT, "learning_rate": 0.0, "participation": 1.0, "seed": seed, **shared})
@@ -100,7 +100,7 @@ def make_rival(name: str, participation: float, n_rounds: int, seed: int) -> Any
     """Clustered rivals are given the true number of clusters, as blend is."""
     from fedhlcr.baselines import FedAvgNetworkRegressor, FedAvgRegressor, FedEMRegressor, IFCARegressor
 
-    shared = {"participation": participation, "random_state": seed}
+    shared: dict[str, Any] = {"participation": participation, "random_state": seed}
     proximal = "auto" if name.startswith("fedprox") else 0.0
     if name.startswith("ifca"):
         return IFCARegressor(SIZE.clusters, level=name.removeprefix("ifca-"), max_iter=n_rounds, **shared)
@@ -115,13 +115,13 @@ def report(records: Sequence[Record], gallery: markdown.Gallery) -> Report:  # n
     seeds = sorted({record.settings["seed"] for record in records})
     n_rounds = records[0].settings["n_rounds"]
     text = (
-        f"{LAW}. {SIZE}, σ = {NOISE_SCALE}; at most {n_rounds} rounds, data and algorithm seeds {seeds[0]}–{seeds[-1]}."
-        " *Rounds* is the first round after which the held-out error stays within 5 % of its final value. *MB* is what "
-        "has travelled until then, up and down, for all agents together: for FedHLCR whole messages and the survey "
-        "before the first round; for the other methods only their numbers, eight bytes each (four in a network), and "
-        "no survey. Blend is given the true K and hyperparameters, clustered baselines the true K; delta learns all of "
-        "them. For baselines with several starts only the best start is counted, and no search for settings. "
-        f"Networks take {MOST_NETWORK_ROUNDS} rounds at most."
+        f"{SAME}. {SIZE}, σ = {NOISE_SCALE}; at most {n_rounds} rounds, data and algorithm seeds "
+        f"{seeds[0]}–{seeds[-1]}. *Rounds* is the first round after which the held-out error stays within 5 % of its "
+        "final value. *MB* is what has travelled until then, up and down, for all agents together: for FedHLCR whole "
+        "messages and the survey before the first round; for the other methods only their numbers, eight bytes each "
+        "(four in a network), and no survey. Blend is given the true K and hyperparameters, clustered baselines the "
+        "true K; delta learns all of them. For baselines with several starts only the best start is counted, and no "
+        f"search for settings. Networks take {MOST_NETWORK_ROUNDS} rounds at most."
     )
     parts = [text]
     for share in PARTICIPATIONS:
@@ -139,8 +139,10 @@ def table(records: Sequence[Record], share: float) -> str:
     )
     rows = []
     for method, rate in methods:
+        if share == 1.0 and method == "published":
+            continue  # with all agents there is nothing to correct
         runs = [record.figures for record in select(records, method=method, learning_rate=rate, participation=share)]
-        name = RULE_NAMES.get(method) or RIVALS[method]
+        name = "blend" if share == 1.0 and method == "corrected" else RULE_NAMES.get(method) or RIVALS[method]
         rows.append(
             (
                 f"{name}, γ = {rate:g}" if rate else name,

@@ -22,6 +22,7 @@ LAW = (
     f"x = (1, N(0, I)) with F = {N_FEATURES + 1}, δ = {COEF_SCALE:g}, α = K, β = {AGENT_CONCENTRATION:g}; five-fold "
     "cross-validation over the events of each entity"
 )
+SAME = "The data are drawn as for figure (a)"
 
 
 class Size(NamedTuple):

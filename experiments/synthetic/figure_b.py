@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from experiments import markdown
 from experiments.figures import BLACK, GREY, band, legend_below, picture
 from experiments.study import FAILS, HOLDS, PARTLY, Finding, Record, Report, Settings, Study
-from experiments.synthetic.data import LAW, Size
+from experiments.synthetic.data import SAME, Size
 from experiments.synthetic.federations import RULE_NAMES, RULES
 from experiments.synthetic.figure_a import STYLES
 from experiments.synthetic.measuring import LIMIT, cell, clearly_above, ends, measure, select, tell_excess
@@ -36,7 +36,7 @@ def report(records: Sequence[Record], gallery: markdown.Gallery) -> Report:
     seeds = sorted({record.settings["seed"] for record in records})
     n_rounds = max(record.settings["n_rounds"] for record in records)
     text = (
-        f"{LAW}. {SIZE}, σ = {NOISE_SCALE}; {PARTICIPATION:.0%} of the agents in each of {n_rounds} rounds; data and "
+        f"{SAME}. {SIZE}, σ = {NOISE_SCALE}; {PARTICIPATION:.0%} of the agents in each of {n_rounds} rounds; data and "
         f"algorithm seeds {seeds[0]}–{seeds[-1]}. The error after a round is that of this round's state alone. *Within "
         "10 %* is the first round whose error is below 1.1 times the limit, *roughness* the standard deviation of the "
         "change of log error from round to round in the second half, *late* the median error of the second half's "

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from experiments import markdown
 from experiments.figures import BLACK, BLUE, GREY, band, legend_below, picture
 from experiments.study import FAILS, HOLDS, PARTLY, Finding, Record, Report, Settings, Study
-from experiments.synthetic.data import LAW
+from experiments.synthetic.data import SAME
 from experiments.synthetic.federations import RULE_NAMES
 from experiments.synthetic.figure_a import STYLES
 from experiments.synthetic.figure_b import NOISE_SCALE, SIZE
@@ -43,7 +43,7 @@ def report(records: Sequence[Record], gallery: markdown.Gallery) -> Report:
     draw(records, gallery, rates, shares)
     seeds = sorted({record.settings["seed"] for record in records})
     text = (
-        f"{LAW}. {SIZE}, σ = {NOISE_SCALE}; data and algorithm seeds {seeds[0]}–{seeds[-1]}. Predictions are averaged "
+        f"{SAME}. {SIZE}, σ = {NOISE_SCALE}; data and algorithm seeds {seeds[0]}–{seeds[-1]}. Predictions are averaged "
         f"over the second half of {n_rounds} rounds."
     )
     caption = f"Held-out mean squared error after {n_rounds} rounds, by learning rate and share of the agents per round"
@@ -84,10 +84,12 @@ def table(records: Sequence[Record], rates: Sequence[float], shares: Sequence[fl
     limit = ends(records, rule=LIMIT)
     rows = []
     for share in shares:
-        for rule in BLENDS:
+        # with all agents there is nothing to correct
+        blends = {rule: RULE_NAMES[rule] for rule in BLENDS} if share < 1 else {"corrected": "blend"}
+        for rule, name in blends.items():
             ratios = runs_of(records, rule, share, rates) / limit[:, None]
             figures = (markdown.mean_and_error(each) for each in ratios.T)
-            rows.append((f"{share:.0%}", RULE_NAMES[rule], *figures, ""))
+            rows.append((f"{share:.0%}", name, *figures, ""))
         delta = markdown.mean_and_error(ends(records, rule="delta", participation=share) / limit)
         rows.append((f"{share:.0%}", RULE_NAMES["delta"], *[""] * len(rates), delta))
     header = ("agents", "MSE / limit", *(f"γ = {rate:g}" for rate in rates), "no γ")

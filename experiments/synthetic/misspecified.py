@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from experiments import markdown
 from experiments.methods import DEFAULT, FEDERATED_DEFAULT, METHODS, fit_and_score
 from experiments.study import Figures, Record, Report, Settings, Study
-from experiments.synthetic.data import LAW, N_FOLDS, Size, folds, own_slopes
+from experiments.synthetic.data import N_FOLDS, SAME, Size, folds, own_slopes
 from experiments.synthetic.measuring import select
 
 NOISE_SCALE, N_ENTITIES, EVENTS = 0.5, 8, (5, 20)
@@ -55,7 +55,7 @@ def report(records: Sequence[Record], gallery: markdown.Gallery) -> Report:  # n
     seeds = sorted({record.settings["seed"] for record in records})
     numbers = sorted({record.settings["events"] for record in records})
     text = (
-        f"{LAW}. N_* = {N_ENTITIES}, σ = {NOISE_SCALE}. An entity's coefficients are those of its cluster plus "
+        f"{SAME}. N_* = {N_ENTITIES}, σ = {NOISE_SCALE}. An entity's coefficients are those of its cluster plus "
         f"N(0, s² I), with s given in the table as *s apart*; data and algorithm seeds {seeds[0]}–{seeds[-1]}. The "
         "table shows the mean squared error divided by σ², the best of each column in bold. All methods are at their "
         "defaults and choose the number of clusters themselves."

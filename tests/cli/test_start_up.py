@@ -12,9 +12,8 @@ import fedhlcr
 from fedhlcr import FedHLCRRegressor, HLCRClassifier, HLCRCountRegressor, HLCRRegressor
 from fedhlcr.cli import run
 from fedhlcr.datasets import make_hlcr
-from fedhlcr.estimators import saved
 from fedhlcr.model import choice
-from fedhlcr.storage import model_facts
+from fedhlcr.storage import model_facts, model_reader
 from tests.golden import cases
 
 pytestmark = pytest.mark.xdist_group("processes")
@@ -114,9 +113,9 @@ def test_models_of_all_likelihoods_are_read_in_a_fresh_process(folder):
     """A likelihood is known only once its module has been imported."""
     code = """
 import sys
-from fedhlcr.estimators.saved import load_to_predict
+from fedhlcr.storage.model_reader import load_model
 for path in sys.argv[1:]:
-    print(load_to_predict(path).posterior_.likelihood.name)
+    print(load_model(path).posterior_.likelihood.name)
 """
     paths = [folder / f"{name}.fedhlcr" for name in MODELS]
     done = subprocess.run([sys.executable, "-c", code, *paths], capture_output=True, text=True, check=True)
@@ -152,8 +151,7 @@ def test_predictions_without_estimator_are_those_of_the_estimator(name, folder, 
     ]
     assert run(arguments) == 0
     light = capsys.readouterr()
-    assert saved.load_to_predict(model) is not None
-    monkeypatch.setattr(saved, "load_to_predict", lambda path: None)
+    monkeypatch.setattr(model_reader, "load_model", fedhlcr.load)
     assert run(arguments) == 0
     assert capsys.readouterr() == light
 
@@ -161,7 +159,6 @@ def test_predictions_without_estimator_are_those_of_the_estimator(name, folder, 
 def test_files_of_earlier_releases_are_inspected(capsys):
     path = cases.VERSION_1 / cases.MODEL.name
     assert model_facts.read_facts(path) is None
-    assert saved.load_to_predict(path) is None
     assert run(["inspect", str(path), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["estimator"] == "HLCRRegressor"
 

@@ -11,6 +11,7 @@ import pytest
 import fedhlcr
 from fedhlcr import NEW, HLCRRegressor
 from fedhlcr.analysis.selection import compare_cluster_counts
+from fedhlcr.estimators.base import check_model
 from fedhlcr.exceptions import ArgumentError
 from fedhlcr.report import render_report
 from fedhlcr.storage import model_file
@@ -142,7 +143,7 @@ def test_files_without_curves_do_not_mention_them(small):
     table, _ = small
     model = HLCRRegressor(n_sweeps=4).fit(table.X, table.y, agent=table.agent, entity=table.entity)
     # apart from the facts for `fedhlcr inspect`, which list every setting
-    record = model_file.to_record(model)
+    record = model_file.to_record(check_model(model))
     assert not any("curve" in name for name in record)
     assert "curves" not in record["about"]
 

@@ -17,7 +17,7 @@ from fedhlcr import NEW, FedHLCRRegressor, FitInterruptedWarning, HLCRRegressor,
 from fedhlcr._support.streams import Stream
 from fedhlcr.datasets import load_flights, make_hlcr
 from fedhlcr.engines.in_process import InProcessEngine
-from fedhlcr.estimators import base, federated
+from fedhlcr.estimators import federated
 from fedhlcr.estimators.seconds import FitClock
 from fedhlcr.federation import run
 from fedhlcr.federation.checks import ReplyLimits
@@ -256,7 +256,7 @@ def test_adapting_does_not_leave_converged_beside_a_high_r_hat(split, monkeypatc
     train, test, _ = split
     model = fit(train, rounds=20)
     model.stop_reason_ = in_view_of(stable_reason(34), [Diagnostic("predictions", 1.0, 50.0)])
-    monkeypatch.setattr(base, "diagnose", lambda posterior: (Diagnostic("predictions", 1.65, 4.0),))
+    monkeypatch.setattr(federated, "diagnose", lambda posterior: (Diagnostic("predictions", 1.65, 4.0),))
     adapted = model.adapt(test.X, test.y, agent=test.agent, entity=test.entity)
     assert adapted.stop_reason_ == stable_reason(34)
 

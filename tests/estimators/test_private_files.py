@@ -17,8 +17,11 @@ import fedhlcr
 from fedhlcr import DifferentialPrivacy, FedHLCRRegressor
 from fedhlcr.data.frames import Given
 from fedhlcr.datasets import make_hlcr
+from fedhlcr.estimators.base import check_model
+from fedhlcr.estimators.reading import learn_table
 from fedhlcr.exceptions import ArgumentError, DataError
 from fedhlcr.storage.model_facts import KIND, PRIVATE, VERSION
+from fedhlcr.storage.model_file import to_record
 from fedhlcr.storage.pages import PagedRecord
 
 RARE, SECRET_X, SECRET_Y = "Creutzfeldt-Jakob", 1.234567890123, -7.654321098765
@@ -106,7 +109,7 @@ def test_levels_of_a_table_that_another_estimator_has_encoded_are_refused(formul
     if formula is not None:
         pytest.importorskip("formulaic", reason="the formula extra is not installed")
         given = Given(clinics())
-    read = FedHLCRRegressor(formula=formula, categories=["diagnosis"]).learn_table(given).events.given
+    read = learn_table(FedHLCRRegressor(formula=formula, categories=["diagnosis"]), given).table.events.given
     for table in (read.X, read.X.take(slice(None))):
         with pytest.raises(DataError, match=r"the levels of 'diagnosis' .* as `categories`") as error:
             FedHLCRRegressor(**PRIVATE_RUN).fit(table, read.y, agent=read.agent, entity=read.entity)
@@ -114,7 +117,8 @@ def test_levels_of_a_table_that_another_estimator_has_encoded_are_refused(formul
 
 
 def test_levels_of_an_encoded_table_may_be_declared():
-    read = FedHLCRRegressor(categories={"diagnosis": LEVELS}).learn_table(Given(clinics(), "cost", **IDS)).events.given
+    encoder = FedHLCRRegressor(categories={"diagnosis": LEVELS})
+    read = learn_table(encoder, Given(clinics(), "cost", **IDS)).table.events.given
     model = FedHLCRRegressor(**PRIVATE_RUN).fit(read.X, read.y, agent=read.agent, entity=read.entity)
     assert f"diagnosis={RARE}" in model.feature_names_in_
 
@@ -204,7 +208,7 @@ def test_files_of_tables_that_differ_in_a_level_have_the_same_fields():
     records = []
     for has_rare in (True, False):
         model = fit(clinics(has_rare=has_rare), categories={"diagnosis": LEVELS})
-        records.append(json.loads(fedhlcr.storage.model_file.to_record(model, public=True)["about"]))
+        records.append(json.loads(to_record(check_model(model).without_agents())["about"]))
     for name in ("settings", "feature_names", "recipe", "agent_column", "entity_column", "privacy"):
         assert records[0][name] == records[1][name]
 

@@ -47,7 +47,7 @@ def fitted(request):
 
 def components(model, X, agent, entity):
     """For each row: weights, means and standard deviations of its log odds, over draws and clusters; dense algebra."""
-    profiles = model._profiles(agent, entity, len(X))
+    profiles = model.read_events(X, agent, entity).profiles
     found = {}
     for part in model.posterior_.mixtures(np.asarray(X), profiles):
         own = part.mixture.own

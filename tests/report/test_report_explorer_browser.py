@@ -152,7 +152,7 @@ def test_a_noun_that_the_name_has_is_not_said_twice(open_report):
 def test_a_flat_line_is_told_as_flat(open_report):
     page = open_report("named", "#entity=0")
     page.get_by_label("against").select_option("noise")
-    assert re.search(r"is about [\d.−]+ all along noise", page.locator(".told").inner_text())
+    assert re.search(r"is about [\d.,−]+ all along noise", page.locator(".told").inner_text())
 
 
 def test_escape_closes_the_suggestions_then_empties_the_box(open_report):
@@ -306,8 +306,8 @@ def test_the_line_that_is_drawn_is_the_models(open_report, model):
     """Read the line off the picture at both ends, with the ticks, and compare it with predictions."""
     page = open_report(address="#entity=20")
     page.locator("#explored select").select_option(label="dist")
-    ticks = page.locator("#explored .ys span")
-    tops = [float(t) for t in ticks.evaluate_all("all => all.map(e => parseFloat(e.style.top))")]
+    ticks = page.locator("#explored .y-ticks span")
+    tops = [100.0 - float(t) for t in ticks.evaluate_all("all => all.map(e => parseFloat(e.style.bottom))")]
     values = [float(text.replace("−", "-")) for text in ticks.all_inner_texts()]
     slope, level = np.polyfit(tops, values, 1)
     path = page.locator("#explored .own-line").first.get_attribute("d")[1:].split("L")
@@ -326,10 +326,10 @@ def test_the_axis_can_be_chosen_and_stays(open_report):
     page = open_report()
     select = page.locator("#explored select")
     assert select.locator("option").all_inner_texts()[0] == "month"
-    assert page.locator("#explored .xs").inner_text().split() == list("JFMAMJJASOND")
+    assert page.locator("#explored .x-ticks").inner_text().split() == list("JFMAMJJASOND")
     before = page.locator("#explored .own-line").first.get_attribute("d")
     select.select_option(label="hour")
-    assert page.locator("#explored .xs").inner_text().split() == ["0:00", "6:00", "12:00", "18:00", "24:00"]
+    assert page.locator("#explored .x-ticks").inner_text().split() == ["0:00", "6:00", "12:00", "18:00", "24:00"]
     assert page.locator("#explored .own-line").first.get_attribute("d") != before
     page.locator("#explorer-next").click()
     assert page.locator("#explored select").evaluate("e => e.selectedOptions[0].textContent") == "hour"
@@ -414,16 +414,15 @@ def test_a_classifier_draws_the_events_it_keeps_and_per_cent(open_report):
     page = open_report("hostile")
     assert page.locator("#explored path.event").count() > 0
     assert "To see them" not in page.locator("#explorer").inner_text()
-    assert all(text.endswith("%") for text in page.locator("#explored .ys span").all_inner_texts())
+    assert all(text.endswith("%") for text in page.locator("#explored .y-ticks span").all_inner_texts())
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_words_of_explorer_and_map_are_readable(open_report, scheme):
     page = open_report(color_scheme=scheme)
     page.get_by_role("combobox", name="Find").fill("jfk")
-    selector = (
-        ":is(#explorer, #map) :is(p, h2, h3, h4, a, small, label, li span, button, select, .ys span, .xs span, .place)"
-    )
+    words = "p, h2, h3, h4, a, small, label, li span, button, select, .y-ticks span, .x-ticks span, .place"
+    selector = f":is(#explorer, #map) :is({words})"
     ratios = page.evaluate(CONTRAST, f"{selector}, #explorer-options li, #explorer-options small")
     assert len(ratios) > 40
     assert min(ratios) >= 4.5

@@ -19,6 +19,7 @@ from fedhlcr.analysis.facts import SURE, AgentFacts
 from fedhlcr.analysis.ridges import PENALTIES
 from fedhlcr.analysis.simpler import RIDGE_PER_ENTITY, SimplerModels
 from fedhlcr.data.hierarchy import UNKNOWN
+from fedhlcr.estimators.base import check_model
 from fedhlcr.report import HeldOut, render_report
 from fedhlcr.report.findings import Findings
 from fedhlcr.report.story import agents_in_words
@@ -151,7 +152,8 @@ def test_fitted_rows_without_ids_are_noticed_too(split):
 def test_entities_are_in_the_cluster_of_their_label(model, monkeypatch):
     # labels that are all wrong: the report must not put right what the model says everywhere else
     relabelled = copy.copy(model)
-    relabelled.labels_ = (model.labels_ + 1) % model.n_clusters_
+    relabelled.alignment_ = model.alignment_
+    vars(check_model(relabelled))["labels_"] = (model.labels_ + 1) % model.n_clusters_
     counts = np.bincount(relabelled.labels_, minlength=model.n_clusters_).tolist()
     for most in (facts_module.MAX_EXACT, 20):
         monkeypatch.setattr(facts_module, "MAX_EXACT", most)

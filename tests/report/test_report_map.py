@@ -12,12 +12,12 @@ import pytest
 from fedhlcr import HLCRRegressor
 from fedhlcr.datasets import load_airports, load_flights
 from fedhlcr.exceptions import ArgumentError, ArgumentTypeError
+from fedhlcr.figures import svg
 from fedhlcr.report import map as report_map
 from fedhlcr.report import render_report
 from fedhlcr.report.findings import Findings
-from fedhlcr.report.map import RADIUS, WIDTH, Projection, map_section
+from fedhlcr.report.map import RADIUS, WIDTH, Projection, map_section, season_panel
 from fedhlcr.report.places import Places, locate
-from fedhlcr.report.seasons import season_curves
 from tests.reports import HOSTILE, Page, fitted, public
 
 
@@ -164,19 +164,18 @@ def test_the_page_has_the_map_and_says_who_is_missing(flights):
 
 def test_seasons_are_the_clusters_lines_over_the_year(flights):
     clusters = np.arange(flights.n_clusters_)
-    found = season_curves(flights, clusters)
-    assert found.axis == "month"
-    assert [text for _, text in found.across] == list("JFMAMJJASOND")
+    found = season_panel(flights, clusters)
+    assert found.x.label == "month"
+    assert [text for _, text in found.x.ticks] == list("JFMAMJJASOND")
     assert "against the year’s mean" in found.title
     assert {k for k, _ in found.ends} == set(clusters[:6].tolist())
     # of a sine and a cosine, the curve's heights follow from the coefficients
-    path = re.findall(r'class="season c0" d="M([^"]*)"', found.svg)[0]
-    heights = np.array([float(point.split()[1]) for point in path.split("L")])
-    months = np.linspace(0.0, 2.0 * np.pi, len(heights))
+    curve = next(mark for mark in found.marks if mark.cluster == 0)
+    months = np.linspace(0.0, 2.0 * np.pi, len(curve.y))
     expected = flights.coef_[0, 3] * np.sin(months) + flights.coef_[0, 4] * np.cos(months)
-    assert np.corrcoef(-heights, expected)[0, 1] > 0.9999
-    gaps = np.diff([top for _, top in found.ends])
-    assert (gaps >= 6.9).all()
+    assert np.corrcoef(curve.y, expected)[0, 1] > 0.9999
+    assert 'class="season c0"' in svg.picture(found)
+    assert (np.diff([place for place, _ in svg.line_labels(found.fitted(), 15.0)]) >= 6.9).all()
 
 
 def test_models_without_a_cycle_have_a_map_alone(model):

@@ -20,6 +20,7 @@ import fedhlcr
 from fedhlcr import NEW, FedHLCRRegressor, HLCRRegressor, plot
 from fedhlcr.datasets import make_hlcr
 from fedhlcr.estimators import loading, saving
+from fedhlcr.estimators.base import check_model
 from fedhlcr.exceptions import ModelFileError
 from fedhlcr.federation.checks import ReplyLimits
 from fedhlcr.posterior import PublicModel
@@ -437,7 +438,7 @@ def test_unreadable_file_is_named(tmp_path):
 
 def test_file_of_a_later_release_asks_to_upgrade(tmp_path):
     path, data = tmp_path / "model", saving.to_bytes(fitted())
-    record = model_file.to_record(fitted())
+    record = model_file.to_record(check_model(fitted()))
     for kind, version, told in (
         (model_facts.KIND, model_facts.VERSION + 1, "upgrade fedhlcr"),
         ("checkpoint", 1, "'checkpoint'"),

@@ -266,3 +266,14 @@ def feature_position(column: Any, n_features: int, names: Sequence[str] | None, 
         shown = listed([repr(name) for name in known])
         raise ArgumentError(f"`{argument}` refers to {column!r}, but the features are {shown}; check the spelling.")
     return known.index(column)
+
+
+def entity_noise(model: FittedModel) -> FloatArray:
+    """(entities,) posterior mean noise of each entity of a real target, in its units: the standard deviation."""
+    posterior = model.posterior_
+    found = entity_differences(model)
+    states = {name: values.astype(np.float64) for name, values in posterior.memory.agent_state.items()}
+    scales = posterior.likelihood.entity_noise(posterior.draws.stacked, states)
+    if scales is None or found is None or found.noise_range is None:
+        return np.full(len(posterior.memory.entities), posterior.noise_level())
+    return np.asarray(scales.mean(axis=0) * posterior.standardization.scale[-1])

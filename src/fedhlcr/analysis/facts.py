@@ -36,6 +36,7 @@ from fedhlcr.analysis.effects import (
 from fedhlcr.analysis.links import Link, link_of
 from fedhlcr.analysis.memberships import MAX_EXACT, Memberships, memberships
 from fedhlcr.analysis.names import names_to_show
+from fedhlcr.analysis.rounds import FederatedRun
 from fedhlcr.posterior import alignment
 
 # An entity's label is uncertain if its probability is below this.
@@ -214,6 +215,11 @@ class Facts:
         return float(self._posterior.noise_level())
 
     @cached_property
+    def run(self) -> FederatedRun | None:
+        """How a federated model was fitted, if it is known."""
+        return FederatedRun.of(self.model)
+
+    @cached_property
     def differences(self) -> EntityDifferences | None:
         """How entities of one cluster differ; None if the model takes them as equal."""
         return entity_differences(self.model)
@@ -375,7 +381,7 @@ def model_facts(model: Any, provenance: Mapping[str, Any], settings: Mapping[str
     known = facts.holds_entities
     intervals = np.stack(coef_intervals(model), axis=-1)
     found: dict[str, Any] = {
-        "estimator": type(model).__name__,
+        "estimator": model.saved_as,
         "public": not known,
         "target": (recipe and recipe.target) or None,
         "agent": model.agent_column_,
@@ -427,7 +433,7 @@ def model_facts(model: Any, provenance: Mapping[str, Any], settings: Mapping[str
     }
     if getattr(model, "privacy_", None) is not None:
         found["privacy"] = model.privacy_.to_dict()
-    if hasattr(model, "history_"):
+    if getattr(model, "history_", None) is not None:
         totals = {"answers": "n_accepted", "asked": "n_asked", "bytes_up": "bytes_up", "bytes_down": "bytes_down"}
         found["federation"] = {
             "rounds": model.n_rounds_,

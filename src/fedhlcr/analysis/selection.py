@@ -24,8 +24,10 @@ from fedhlcr.data.frames import Given
 from fedhlcr.data.hierarchy import index_pairs, row_agents, row_entities
 from fedhlcr.data.hold_out import hold_out_events
 from fedhlcr.data.ids import Ids
+from fedhlcr.estimators.central import model_spec
 from fedhlcr.estimators.curves import curve_columns, make_curves
 from fedhlcr.estimators.hlcr import HLCRRegressor
+from fedhlcr.estimators.reading import learn_table
 from fedhlcr.exceptions import ArgumentError, ArgumentTypeError, FitInterruptedWarning, SimplerModelWarning
 from fedhlcr.model.curves import column_quantiles
 
@@ -100,7 +102,7 @@ def compare_cluster_counts(
     if not isinstance(n_splits, Integral) or n_splits < 1:
         raise ArgumentError(f"`n_splits` must be a whole number of at least 1, but is {n_splits!r}.")
     events = _Events.read(prototype, X, y, agent, entity)
-    prototype = _with_curve_positions(_for_matrices(prototype), events)
+    prototype = _with_curve_positions(_for_matrices(prototype, events), events)
     candidates: list[int | str] = [*_checked_counts(counts, events.n_entities), AUTO]
     rng = check_random_state(random_state)
     groups: list[NDArray[np.int64]] = []
@@ -128,10 +130,12 @@ class _Events(NamedTuple):
     entity: Ids | None
     pair: NDArray[np.int64]
     names: list[str] | None
+    fits_intercept: bool
 
     @classmethod
     def read(cls, estimator: HLCRRegressor, X: Any, y: Any, agent: Any, entity: Any) -> _Events:
-        given = estimator.learn_table(Given(X, y, agent, entity)).events.given
+        learned = learn_table(estimator, Given(X, y, agent, entity))
+        given = learned.table.events.given
         matrix = inputs.feature_matrix(given.X)
         names = inputs.feature_names(given.X)
         n_rows = len(matrix)
@@ -139,10 +143,10 @@ class _Events(NamedTuple):
         agents = row_agents(given.agent, n_rows)
         own_agent = None if given.agent is None else agents
         if given.entity is None:
-            return cls(matrix, target, own_agent, None, np.arange(n_rows), names)
+            return cls(matrix, target, own_agent, None, np.arange(n_rows), names, learned.fits_intercept)
         entities = row_entities(given.entity, n_rows)
         _, pair = index_pairs(agents, entities, agents.codes, entities.codes)
-        return cls(matrix, target, own_agent, entities, pair, names)
+        return cls(matrix, target, own_agent, entities, pair, names, learned.fits_intercept)
 
     @property
     def n_entities(self) -> int:
@@ -150,7 +154,7 @@ class _Events(NamedTuple):
 
     def take(self, rows: NDArray[np.intp]) -> _Events:
         agent, entity = (None if ids is None else ids.take(rows) for ids in (self.agent, self.entity))
-        return _Events(self.X[rows], self.y[rows], agent, entity, self.pair[rows], self.names)
+        return _Events(self.X[rows], self.y[rows], agent, entity, self.pair[rows], self.names, self.fits_intercept)
 
     def hold_out(self, fraction: float, rng: np.random.RandomState) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
         if self.entity is None:
@@ -189,9 +193,9 @@ def _prototype(estimator: Any) -> HLCRRegressor:
     return estimator
 
 
-def _for_matrices(estimator: HLCRRegressor) -> HLCRRegressor:
+def _for_matrices(estimator: HLCRRegressor, events: _Events) -> HLCRRegressor:
     """The estimator for tables that were read before, as matrices without names and gaps."""
-    settings = {"categories": "auto", "missing": "refuse", "formula": None, "fit_intercept": estimator.fits_intercept}
+    settings = {"categories": "auto", "missing": "refuse", "formula": None, "fit_intercept": events.fits_intercept}
     return clone(estimator).set_params(**settings)
 
 
@@ -247,7 +251,7 @@ def _evidence(model: HLCRRegressor) -> float:
     draws = posterior.draws
     entities = posterior.memory.entities
     scale = float(posterior.standardization.scale[-1])
-    spec = model.model_spec(entities, scale)
+    spec = model_spec(model, entities, scale)
     stream = Stream(model.seed_, ReservedChain.EVIDENCE)
     partitions = (model.labels_, posterior.memory.labels[np.argmax(draws.log_joint)])
     evidence = max(partition_evidence(entities, spec, labels, draws.n_clusters, stream) for labels in partitions)

@@ -8,18 +8,24 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from numbers import Integral, Real
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
+from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.metrics import r2_score
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from fedhlcr._support.arrays import FloatArray, IndexArray
+from fedhlcr.data.families import REAL
 from fedhlcr.data.frames import Given
 from fedhlcr.data.hierarchy import UNKNOWN, EntityIndex, Hierarchy
-from fedhlcr.estimators.regressor import HierarchicalRegressor, checking_parameters
+from fedhlcr.estimators.parameters import checking_parameters
+from fedhlcr.estimators.reading import check_features, sorted_events
 from fedhlcr.model.gram import GramLayout, Standardization, column_means, entity_grams
+from fedhlcr.posterior.event_rows import UNPREDICTED, read_rows
 
 # One event in this many is held out to choose settings.
 N_FOLDS = 5
@@ -120,7 +126,7 @@ class Standardized:
         return Standardized.of(train, self.layout, self.units), rows, self.target()[held_out]
 
 
-class Rival(HierarchicalRegressor):
+class Rival(RegressorMixin, BaseEstimator):
     """A regressor on tables of agents, entities and events."""
 
     # by parameter, its constraints
@@ -133,7 +139,7 @@ class Rival(HierarchicalRegressor):
     @checking_parameters
     def fit(self, X, y, agent=None, entity=None):
         """Fit to a table; `agent` and `entity` are ids of its rows, or names of its columns."""
-        events = self._training_events(Given(X, y, agent, entity))
+        events, self.schema_ = sorted_events(self, REAL, Given(X, y, agent, entity))
         layout = GramLayout(events.X.shape[1])
         shift = column_means(events)
         pooled = entity_grams(events, layout, shift).sum(axis=0)
@@ -147,13 +153,19 @@ class Rival(HierarchicalRegressor):
         check_is_fitted(self)
         return self._predict_by(self.model_, self._rows(X, agent, entity))
 
+    def score(self, X, y, agent=None, entity=None, sample_weight=None) -> float:
+        """R² of the predictions; `agent` and `entity` as in `predict`."""
+        return float(r2_score(y, self.predict(X, agent=agent, entity=entity), sample_weight=sample_weight))
+
     def _predict_by(self, model: Model, rows: Rows) -> FloatArray:
         return self.standardization_.restore_target(model.predict(rows))
 
     def _rows(self, X, agent, entity) -> Rows:
-        table, matrix = self._read(X, agent, entity)
-        agents, entities = self._find(self.index_, table.agent, table.entity, len(matrix))
-        return Rows(with_constant(self.standardization_.apply(matrix)), agents, entities)
+        given = Given(X, agent=agent, entity=entity)
+        rows = read_rows(
+            self.schema_, self.index_, given, UNPREDICTED, needs_ids=True, check=partial(check_features, self)
+        )
+        return Rows(with_constant(self.standardization_.apply(rows.matrix)), rows.agents, rows.entities)
 
 
 def with_constant(features: FloatArray) -> FloatArray:

@@ -135,6 +135,7 @@ def fit(
     from fedhlcr.cli.training import end, opened_training, write_model
     from fedhlcr.estimators.files import HoldOut
     from fedhlcr.kernels import ahead
+    from fedhlcr.model.choice import likelihood_of
 
     check_output(out, data)
     cluster.require(chains=settings["n_chains"])
@@ -156,7 +157,8 @@ def fit(
         streamed = is_streamed(table.file, cluster.streams(stream))
         if streamed:
             # reading a table piece by piece needs kernels, too
-            ahead.prepare(ahead.for_files(model.likelihood_name(), federated=not cluster.is_here))
+            likelihood = likelihood_of(model.family, model.get_params())
+            ahead.prepare(ahead.for_files(likelihood, federated=not cluster.is_here))
         with opened_training(
             table, data, out=out, hold_out=held_out, stream=streamed, settings=chosen, shell=shell
         ) as training:

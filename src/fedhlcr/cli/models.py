@@ -53,18 +53,17 @@ def predict(
     from fedhlcr.cli.start_up import import_numba
 
     import_numba()
-    import fedhlcr
     from fedhlcr.cli.events import events_to_predict, is_streamed, open_events
     from fedhlcr.cli.output import STDOUT, check_table_output, write_table
     from fedhlcr.cli.predicting import open_batches, prediction_table, write_predictions
     from fedhlcr.cli.scoring import predict_events
-    from fedhlcr.estimators.saved import load_to_predict
+    from fedhlcr.storage.model_reader import load_model
 
     check_table_output(out, model, data, stdout=True)
     out = None if str(out) == STDOUT else out
     table = None
     with shell.warnings_as_notes():
-        fitted: Any = load_to_predict(model) or fedhlcr.load(model)
+        fitted: Any = load_model(model)
         file = open_events(data, shell)
         reading |= {"target": False, "shell": shell}
         # one object of JSON is in memory anyway

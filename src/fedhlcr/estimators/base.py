@@ -1,74 +1,463 @@
-"""What every fitted model can do: summarise, adapt, save, and predict by `predictions`. Subclasses add `fit`."""
+"""What all estimators share: they fit a model, keep it as plain data, and hand their methods on to it."""
 
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
-from numbers import Integral
-from typing import Any, ClassVar, Self
+from functools import partial
+from numbers import Real
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, ClassVar, Generic, Self, TypeVar, overload
 
 import numpy as np
-from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted, validate_data
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted
 
 from fedhlcr._support.arrays import FloatArray
-from fedhlcr._support.streams import ReservedChain, Stream
-from fedhlcr._support.threads import available_threads, single_threaded_blas
+from fedhlcr._support.threads import single_threaded_blas
 from fedhlcr.analysis.axis_lines import FeatureCurve, feature_curve, usual_values
-from fedhlcr.analysis.effects import feature_position
-from fedhlcr.analysis.frames import library_of
+from fedhlcr.analysis.effects import EntityDifferences, entity_differences, feature_position
+from fedhlcr.analysis.frames import Columns, LibraryName, chosen_library, library_of, make_frame
 from fedhlcr.analysis.memberships import cluster_probabilities
-from fedhlcr.analysis.summary import Summary, summarize
+from fedhlcr.analysis.summary import Summary, model_html, summarize
+from fedhlcr.analysis.tables import agent_columns, cluster_columns, coef_columns, entity_columns, long_entity_columns
 from fedhlcr.analysis.verdict import FitComparison
 from fedhlcr.data import inputs
-from fedhlcr.data.encoded import header_of
+from fedhlcr.data.categories import Categories
+from fedhlcr.data.families import COUNT, Family
+from fedhlcr.data.formula import parse_formula
 from fedhlcr.data.frames import Given
-from fedhlcr.data.hierarchy import EntityIndex, Hierarchy, build_hierarchy
 from fedhlcr.data.ids import NEW
-from fedhlcr.data.scarcity import TableShape, find_scarcity
-from fedhlcr.estimators import saving
-from fedhlcr.estimators.entity_figures import EntityFigures
-from fedhlcr.estimators.inference_data import InferenceExport
-from fedhlcr.estimators.notebook import NotebookResults
-from fedhlcr.estimators.parameters import warn_of_deprecated
-from fedhlcr.estimators.predictions import Predictions
-from fedhlcr.estimators.reading import LEFT_OUT
-from fedhlcr.estimators.seconds import FitSeconds
+from fedhlcr.data.recipe import Recipe
+from fedhlcr.data.recipe_plan import plan_recipe
+from fedhlcr.data.table_files import open_table
+from fedhlcr.data.targets import read_exposure, read_target
+from fedhlcr.estimators.central import fit_central, warn_of_chains
+from fedhlcr.estimators.federated import (
+    cluster_for_files,
+    fit_federated,
+    fit_federated_files,
+    warn_of_interruption,
+    with_diagnostics,
+)
+from fedhlcr.estimators.files import open_work, read_table
+from fedhlcr.estimators.inference_data import inference_data
+from fedhlcr.estimators.output import OutputName, answer, check_output_name
+from fedhlcr.estimators.parameters import model_settings, warn_of_deprecated
+from fedhlcr.estimators.reading import check_features, missing_policy, read_training, streamed_training
+from fedhlcr.estimators.score import Counts
+from fedhlcr.estimators.seconds import FitClock, FitSeconds
 from fedhlcr.estimators.streamed import StreamedEvents
-from fedhlcr.estimators.tidy_tables import TidyTables, check_probability
-from fedhlcr.estimators.training import EventsInMemory
 from fedhlcr.exceptions import ArgumentError, ArgumentTypeError, give_warning
 from fedhlcr.kernels import ahead
-from fedhlcr.model.gram import entity_grams
-from fedhlcr.posterior import Posterior, Profiles, alignment
+from fedhlcr.model.choice import likelihood_of
+from fedhlcr.model.curves import Curves
+from fedhlcr.posterior import Posterior, Profiles
 from fedhlcr.posterior.alignment import Alignment
-from fedhlcr.posterior.diagnostics import Diagnostic, diagnose
+from fedhlcr.posterior.diagnostics import Diagnostic
+from fedhlcr.posterior.entity_coef import EntityCoef
+from fedhlcr.posterior.event_rows import LEFT_OUT, UNPREDICTED, UNSCORED, EventRows
+from fedhlcr.posterior.fitted_model import FittedModel
+from fedhlcr.posterior.predictive import Moments
 from fedhlcr.samplers.state import EntityData
-from fedhlcr.settings import EffectsName
+from fedhlcr.settings import EffectsName, MissingPolicy
+from fedhlcr.storage import model_writer
 from fedhlcr.storage.atomic import PathLike
 
+# A fitted estimator or its model: reports and plots ask both for the same attributes.
+HierarchicalPredictor = Any
+Value = TypeVar("Value")
+Estimator = TypeVar("Estimator", bound="HierarchicalEstimator")
 
-class HierarchicalPredictor(NotebookResults, InferenceExport, TidyTables, EntityFigures, Predictions):
-    """An estimator with a posterior.
 
-    A subclass adds `fit`, which sets the fitted attributes, and what belongs to its target (`estimators.targets`).
-    """
+class Found(Generic[Value]):
+    """An attribute of an estimator that its model has. Setting it changes the model."""
 
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    @overload
+    def __get__(self, estimator: None, owner: type) -> Found[Value]: ...
+
+    @overload
+    def __get__(self, estimator: HierarchicalEstimator, owner: type) -> Value: ...
+
+    def __get__(self, estimator: HierarchicalEstimator | None, owner: type) -> Any:
+        return self if estimator is None else getattr(check_model(estimator), self._name)
+
+    def __set__(self, estimator: HierarchicalEstimator, value: Value) -> None:
+        set_found(estimator, **{self._name: value})
+
+
+class FoundIfAny(Found[Value]):
+    """An attribute that some models do not have."""
+
+    def __get__(self, estimator: HierarchicalEstimator | None, owner: type) -> Any:
+        value = super().__get__(estimator, owner)
+        if value is None:
+            raise AttributeError(f"this model has no `{self._name}`.")
+        return value
+
+
+class HierarchicalEstimator(BaseEstimator):
+    """An estimator on tables of agents, entities and events. A subclass has a target and settings."""
+
+    family: ClassVar[Family]
     # the name of the class in model files
     saved_as: ClassVar[str]
+    # the likelihood of a class of estimators; "auto" is that of the effects and the noise
+    own_likelihood: ClassVar[str] = "auto"
+    _is_federated: ClassVar[bool] = False
     n_clusters: int | str
     max_clusters: int
-    n_threads: int | None
-    random_state: Any
+    categories: Categories
+    missing: MissingPolicy
+    formula: str | None
     effects: EffectsName
     fit_intercept: bool
-    seed_: int
-    posterior_: Posterior
-    alignment_: Alignment
-    diagnostics_: tuple[Diagnostic, ...] = ()
+    n_threads: int | None
+    random_state: Any
+    verbose: bool
+    _model: FittedModel
+    # scikit-learn's `clone` copies this attribute
+    _sklearn_output_config: dict[str, str]
+
+    n_features_in_: int
+    n_clusters_ = Found[int]()
+    coef_ = Found[FloatArray]()
+    intercept_ = Found[FloatArray]()
+    cluster_weights_ = Found[FloatArray]()
+    agent_weights_ = Found[FloatArray]()
+    labels_ = Found[NDArray[np.int64]]()
+    entity_coef_ = Found[FloatArray]()
+    entity_intercept_ = Found[FloatArray]()
+    entity_coef_std_ = Found[FloatArray]()
+    entity_intercept_std_ = Found[FloatArray]()
+    entity_effects_ = Found[FloatArray]()
+    coef_mean_ = Found[FloatArray]()
+    coef_scale_ = Found[FloatArray]()
+    global_concentration_ = Found[float]()
+    agent_concentration_ = Found[float]()
+    curves_ = Found[Curves | None]()
+    curve_coef_ = Found[FloatArray]()
+    diagnostics_ = Found[tuple[Diagnostic, ...]]()
+    comparison_ = Found[FitComparison | None]()
+    agent_ids_ = Found[NDArray[np.object_]]()
+    pair_ids_ = Found[list[tuple[Any, Any]]]()
+    posterior_ = Found[Posterior]()
+    alignment_ = Found[Alignment]()
+    seed_ = Found[int]()
+    feature_means_ = Found[FloatArray]()
+    feature_spreads_ = Found[FloatArray]()
+    feature_quantiles_ = Found[FloatArray | None]()
+    agent_column_ = Found[str | None]()
+    entity_column_ = Found[str | None]()
+    sole_agent_ = Found[NDArray[np.object_] | None]()
+    recipe_ = Found[Recipe | None]()
+    provenance_ = Found[Any]()
     fit_seconds_: FitSeconds | None = None
-    comparison_: FitComparison | None = None
-    feature_quantiles_: FloatArray | None = None
+    # pandas, polars or pyarrow; None if X was an array, or if the model was loaded
+    frame_library_: str | None = None
+
+    @property
+    def effect_scales_(self) -> FloatArray:
+        """(1 + n_features_in_,) standard deviations of `entity_effects_` in the model, within a cluster."""
+        found = self.entity_differences()
+        return np.zeros(1 + self.n_features_in_) if found is None else found.entity_scales
+
+    @property
+    def agent_effect_scales_(self) -> FloatArray:
+        """(1 + n_features_in_,) the same for the effects of agents."""
+        found = self.entity_differences()
+        return np.zeros(1 + self.n_features_in_) if found is None else found.agent_scales
+
+    @classmethod
+    def from_formula(cls, formula: str, **parameters: Any) -> Self:
+        """An estimator whose `fit` takes target, features and groups from a formula. It needs the extra `formula`.
+
+        Parameters
+        ----------
+        formula : str
+            As in R, with the groups behind a bar: `"sales ~ price + C(brand) | store/product"` has the agent `store`
+            and the entity `product`; `"… | product"` has one agent. Terms may be columns, categories such as C(brand),
+            log, log10, log2, log1p, exp, sqrt, sin and cos of columns, arithmetic in I(…), and interactions a:b or a*b.
+            A dot stands for all other columns; 0 or -1 leaves out the intercept.
+        **parameters
+            Those of the constructor.
+
+        Returns
+        -------
+        estimator
+            Its `fit`, `predict`, `score` and `adapt` take a dataframe with the formula's columns.
+        """
+        parse_formula(formula)
+        make: Any = cls
+        model: Self = make(formula=formula, **parameters)
+        return model
+
+    def _check_parameters(self) -> None:
+        """Refuse constructor arguments that are out of range."""
+        super()._validate_params()
+
+    def _validate_params(self) -> None:
+        """What scikit-learn calls before `fit`: check the arguments, and warn of those that are deprecated."""
+        self._check_parameters()
+        warn_of_deprecated(self)
+
+    def _likelihood_name(self) -> str:
+        """The name of the likelihood that `fit` uses."""
+        return likelihood_of(self.family, model_settings(self))
+
+    def _fit(self, given: Given, validation: tuple[Any, ...] | None = None, resume: bool = False) -> Self:
+        """Fit the model to a table in memory."""
+        clock = FitClock()
+        if resume and getattr(self, "checkpoint", None) is None:
+            raise ArgumentError("`resume` needs the file to go on from; pass its path as `checkpoint`.")
+        ahead.prepare(ahead.for_fits(self._likelihood_name(), federated=self._is_federated))
+        if self._is_federated:
+            fitted = fit_federated(self, read_training(self, given), validation, resume, clock)
+            return self._settle(fitted.model, clock, library_of(given.X), fitted.server)
+        return self._settle(fit_central(self, read_training(self, given)), clock, library_of(given.X))
+
+    @single_threaded_blas
+    def fit_streamed(self, data: StreamedEvents) -> Self:
+        """Fit the model to a table that has been read into a work folder; see `fit_files`."""
+        clock = FitClock()
+        ahead.prepare(ahead.for_fits(self._likelihood_name(), federated=self._is_federated))
+        table = streamed_training(self, data)
+        if self._is_federated:
+            fitted = fit_federated_files(self, table)
+            return self._settle(fitted.model, clock, None, fitted.server)
+        return self._settle(fit_central(self, table), clock)
+
+    def _settle(self, model: FittedModel, clock: FitClock, library: str | None = None, server: Any = None) -> Self:
+        """Keep what a fit found, and warn of what the user should know."""
+        self._model = model
+        self.frame_library_ = library
+        self.fit_seconds_ = clock.seconds()
+        if server is not None:
+            self.server_ = server
+            warn_of_interruption(model, server)
+        found = model.comparison_
+        if found is not None and (warning := found.warning(fit_intercept=model.posterior_.layout.fit_intercept)):
+            give_warning(warning)
+        if model.trace_ is not None:
+            warn_of_chains(self, model)
+        return self
+
+    def fit_files(
+        self,
+        path: str | Path,
+        *,
+        target: str,
+        entity: str,
+        agent: str | None = None,
+        features: Sequence[str] = (),
+        categorical: Categories | None = None,
+        missing: MissingPolicy | None = None,
+        exposure: str | None = None,
+        folder: str | Path | None = None,
+    ) -> Self:
+        """Fit the model to a table in files that may be larger than memory, as `fedhlcr fit` does.
+
+        The table is read once, and its events are sorted by entity in files. The model is the same as that of `fit` for
+        the same rows, bit for bit. Ids that are neither texts nor whole numbers below 2⁶³ are known by their texts.
+
+        Parameters
+        ----------
+        path : file, or folder of Parquet files
+            Parquet and CSV are read in pieces, other formats at once.
+        target, entity, agent, exposure : names of columns; without `agent` all rows are of one agent; `exposure` is for
+            counts
+        features : names of columns; by default all others
+        categorical : names of features that are categories, or their levels by name; each level becomes a feature.
+            None takes those of the parameter `categories`; there is no "auto" for files
+        missing : {"refuse", "drop", "impute"}, optional
+            What to do about rows with missing values: refuse the table, drop them, or replace missing features by the
+            median or the most common level. None takes the parameter `missing`.
+        folder : path, optional
+            Folder for temporary files, about twice the size of the table in memory. If the process is killed, the
+            same call goes on where it stopped. At the end the folder is removed. None takes one of the system's, and
+            starts again.
+
+        Returns
+        -------
+        self
+        """
+        self._validate_params()
+        likelihood = self._likelihood_name()
+        if self._is_federated:
+            cluster_for_files(self)
+        if self.formula is not None:
+            raise ArgumentError(
+                "`formula` is for tables in memory; pass the table to `fit`, or leave `formula` out and name columns."
+            )
+        if exposure is not None:
+            # only models of counts have exposures
+            read_exposure(self.family, 1.0, 1)
+        named: Categories = () if isinstance(self.categories, str) else self.categories
+        file = open_table(path)
+        plan = plan_recipe(
+            file,
+            target=target,
+            agent=agent,
+            entity=entity,
+            features=features,
+            categorical=named if categorical is None else categorical,
+            missing=missing_policy(self) if missing is None else missing,
+            has_classes=self.family.has_classes,
+            has_counts=self.family is COUNT,
+            exposure=exposure,
+        )
+        names = ("curves", "fit_intercept", "standardize")
+        settings = {"model": type(self).__name__, "likelihood": likelihood}
+        settings |= {name: str(getattr(self, name)) for name in names}
+        with ExitStack() as at_end:
+            if folder is None:
+                folder = Path(at_end.enter_context(TemporaryDirectory(prefix="fedhlcr-"))) / "fit"
+            work = at_end.enter_context(open_work(Path(folder), file, plan, settings))
+            ahead.prepare(ahead.for_files(likelihood, federated=self._is_federated))
+            self.fit_streamed(read_table(file, plan, work, shows_progress=self.verbose).events)
+            work.remove()
+        return self
+
+    def set_output(self, *, predict: OutputName | None = None) -> Self:
+        """Choose what `predict`, `predict_interval` and `predict_proba` return, like scikit-learn's `set_output`.
+
+        Parameters
+        ----------
+        predict : {"pandas", "polars", "default"} or None
+            "pandas" returns series and frames, with the index of a pandas `X`; "polars" those of polars; "default"
+            arrays. None changes nothing. The argument `output` of a method has priority.
+
+        Returns
+        -------
+        self
+        """
+        if predict is not None:
+            check_output_name(predict, "predict")
+            self._sklearn_output_config = {**getattr(self, "_sklearn_output_config", {}), "predict": predict}
+        return self
+
+    def _answer(self, columns: dict[str, NDArray[Any]], X: Any, output: str | None) -> Any:
+        """Columns of predictions as the user wants them: a single one as an array or series."""
+        return answer(columns, X, self._output_name(output))
+
+    def _output_name(self, output: str | None) -> str:
+        """What to return: as the argument says, or else as `set_output` did."""
+        if output is not None:
+            check_output_name(output, "output")
+        return output or getattr(self, "_sklearn_output_config", {}).get("predict", "default")
+
+    def _read(self, given: Given, fate: str, *, target: bool = False, needs_ids: bool = False) -> EventRows:
+        """Read a table for the fitted model; arguments as in `read_rows`."""
+        return check_model(self).read(
+            given,
+            fate,
+            missing=missing_policy(self),
+            target=target,
+            needs_ids=needs_ids,
+            check=partial(check_features, self),
+        )
+
+    def predict_moments(
+        self, X: Any, agent: Any = None, entity: Any = None, levels: tuple[float, ...] = (), exposure: Any = None
+    ) -> Moments:
+        """Mean, standard deviation and quantiles at once.
+
+        Parameters
+        ----------
+        X, agent, entity : as in `predict`
+        levels : tuple of float
+            Probabilities of the quantiles.
+        exposure : as in `predict`, for models of counts
+
+        Returns
+        -------
+        Moments
+            Named tuple of mean (n_events,), std (n_events,) and quantiles (n_events, levels). Of a classifier, the mean
+            is the probability of the second class, and the quantiles are those of this probability.
+        """
+        rows = self._read(Given(X, agent=agent, entity=entity, exposure=exposure), UNPREDICTED)
+        return self._model.moments(rows, levels)
+
+    def _mean(self, given: Given) -> FloatArray:
+        """The means of `predict_moments` alone, which take less time."""
+        rows = self._read(given, UNPREDICTED)
+        return self._model.means(rows)
+
+    def interval_of(
+        self, X: Any, agent: Any = None, entity: Any = None, level: float = 0.9, exposure: Any = None
+    ) -> tuple[FloatArray, FloatArray]:
+        """The ends of `predict_interval`, for any target; arguments as there."""
+        return self._ends(Given(X, agent=agent, entity=entity, exposure=exposure), level)
+
+    def _ends(self, given: Given, level: float) -> tuple[FloatArray, FloatArray]:
+        check_model(self)
+        check_probability(level)
+        return self._model.interval(self._read(given, UNPREDICTED), level)
+
+    def _interval(self, given: Given, level: float, output: str | None) -> Any:
+        """`interval_of`, as the user wants it."""
+        lower, upper = self._ends(given, level)
+        return self._answer({"lower": lower, "upper": upper}, given.X, output)
+
+    def _log_density(self, given: Given) -> FloatArray:
+        rows = self._read(given, UNPREDICTED, target=True)
+        return self._model.log_density(rows)
+
+    def _scored(self, given: Given) -> tuple[FloatArray, FloatArray, FloatArray | None, Counts]:
+        """Observed and predicted targets of events without missing values, their weights, and what they are."""
+        rows = self._read(given, UNSCORED, target=True).required()
+        rows.warn_of_forgotten_exposure()
+        weight = None if rows.read.given.sample_weight is None else rows.weight
+        posterior = self._model.posterior_
+        predicted = single_threaded_blas(posterior.mean)(rows.matrix, rows.profiles, rows.offset)
+        return rows.target, predicted, weight, Counts.of(rows.profiles)
+
+    def events_of(self, X: Any, y: Any = None, agent: Any = None, entity: Any = None, exposure: Any = None) -> Given:
+        """Read events to compare with predictions: columns by name, without rows that have missing values.
+
+        Parameters
+        ----------
+        X, y, agent, entity, exposure : as in `score`
+
+        Returns
+        -------
+        Given
+            The same arguments, with encoded features, and columns in place of names.
+        """
+        rows = self._read(Given(X, y, agent, entity, exposure=exposure), LEFT_OUT, target=True).required()
+        given = rows.read.given
+        # who forgot ids has been warned already
+        is_sole = given.agent is None and self.sole_agent_ is not None
+        agent = rows.agent if rows.agent is not None or is_sole else NEW
+        return given._replace(agent=agent, entity=NEW if rows.entity is None else rows.entity)
+
+    def read_events(self, X: Any, agent: Any = None, entity: Any = None) -> EventRows:
+        """Read event rows as `predict` does; X, agent and entity as there."""
+        return self._read(Given(X, agent=agent, entity=entity), LEFT_OUT)
+
+    def numeric_target(self, y: Any, n_rows: int) -> FloatArray:
+        """Targets (n_rows,) as numbers, as in `fit`: 1 for the second of two classes, 0 for the first."""
+        return read_target(self.family, self._model.classes_, y, n_rows)
+
+    def profile_responsibilities(self, profiles: Profiles) -> FloatArray:
+        """Probability of each cluster for rows that were already looked up, (rows, n_clusters_)."""
+        return cluster_probabilities(check_model(self), profiles)
+
+    @single_threaded_blas
+    def entity_differences(self) -> EntityDifferences | None:
+        """How much entities of one cluster differ, in the user's units; None if the model takes them as equal."""
+        return entity_differences(check_model(self))
+
+    def entity_regressions(self) -> EntityCoef:
+        """The coefficients of all entities in standardised units, computed once."""
+        return check_model(self).entity_regressions
 
     @single_threaded_blas
     def responsibilities(self, agent: Any = None, entity: Any = None) -> FloatArray:
@@ -83,7 +472,7 @@ class HierarchicalPredictor(NotebookResults, InferenceExport, TidyTables, Entity
         -------
         ndarray (n_clusters_,) for one entity, (n, n_clusters_) for arrays
         """
-        check_is_fitted(self)
+        model = check_model(self)
         agent, entity = (None if ids is NEW else ids for ids in (agent, entity))
         sizes = {len(ids) for ids in (agent, entity) if ids is not None and np.ndim(ids)}
         if len(sizes) > 1 or 0 in sizes:
@@ -97,8 +486,10 @@ class HierarchicalPredictor(NotebookResults, InferenceExport, TidyTables, Entity
             np.array([ids] * n_rows, dtype=object) if ids is not None and np.ndim(ids) == 0 else ids
             for ids in (agent, entity)
         )
-        rows = self.profile_responsibilities(self._profiles(agent, entity, n_rows))
-        return rows[0] if one else rows
+        known = model.schema.agents_or_sole(agent, n_rows)
+        profiles = model.schema.find(model.posterior_.memory.entities.index, known, entity, n_rows)
+        found = cluster_probabilities(model, profiles)
+        return found[0] if one else found
 
     @single_threaded_blas
     def curve(self, feature: str | int, cluster: int = 0, x: Any = None, level: float = 0.9) -> FeatureCurve:
@@ -118,24 +509,14 @@ class HierarchicalPredictor(NotebookResults, InferenceExport, TidyTables, Entity
             Named tuple of x, effect, lower and upper, each (points,). The effect is the change of the target against
             that at the feature's mean, in units of y.
         """
-        check_is_fitted(self)
+        model = check_model(self)
         check_probability(level)
-        position = feature_position(feature, self.n_features_in_, getattr(self, "feature_names_in_", None), "feature")
-        if cluster not in range(self.n_clusters_):
-            raise ArgumentError(f"`cluster` must be a number from 0 to {self.n_clusters_ - 1}, but is {cluster!r}.")
-        values = usual_values(self, position) if x is None else inputs.number_vector(x, "x")
-        return feature_curve(self, position, int(cluster), values, level)
-
-    @single_threaded_blas
-    def _adapt(self, given: Given) -> Self:
-        check_is_fitted(self)
-        ahead.prepare(ahead.for_adapting(self.posterior_.likelihood.name))
-        new = self._entities(given)
-        adapted = copy.copy(self)
-        adapted.posterior_ = self.posterior_.adapt(new, Stream(self.seed_, ReservedChain.ADAPTATION))
-        adapted.set_fitted_attributes()
-        adapted.set_diagnostics()
-        return adapted
+        names = None if model.feature_names_in_ is None else list(model.feature_names_in_)
+        position = feature_position(feature, model.n_features_in_, names, "feature")
+        if cluster not in range(model.n_clusters_):
+            raise ArgumentError(f"`cluster` must be a number from 0 to {model.n_clusters_ - 1}, but is {cluster!r}.")
+        values = usual_values(model, position) if x is None else inputs.number_vector(x, "x")
+        return feature_curve(model, position, int(cluster), values, level)
 
     def adapt(self, X: Any, y: Any = None, agent: Any = None, entity: Any = None, sample_weight: Any = None) -> Self:
         """A copy of the model that also knows new events of known or new entities; the clusters are not refitted.
@@ -153,6 +534,13 @@ class HierarchicalPredictor(NotebookResults, InferenceExport, TidyTables, Entity
         """
         return self._adapt(Given(X, y, agent, entity, sample_weight))
 
+    def _adapt(self, given: Given) -> Self:
+        rows = self._read(given, LEFT_OUT, target=True, needs_ids=True).required()
+        model = self._model.adapted(rows)
+        adapted = copy.copy(self)
+        adapted._model = with_diagnostics(model)
+        return adapted
+
     def entities_of(
         self,
         X: Any,
@@ -162,57 +550,10 @@ class HierarchicalPredictor(NotebookResults, InferenceExport, TidyTables, Entity
         sample_weight: Any = None,
         exposure: Any = None,
     ) -> EntityData:
-        """The entities of a table and their Gram matrices, in the model's units.
-
-        Parameters
-        ----------
-        X, y, agent, entity, sample_weight, exposure : as in `adapt`
-
-        Returns
-        -------
-        Entities
-        """
-        return self._entities(Given(X, y, agent, entity, sample_weight, exposure))
-
-    def _entities(self, given: Given) -> EntityData:
-        check_is_fitted(self)
-        events = self._events(given, LEFT_OUT, target=True, needs_ids=True)
-        self._require_rows(events)
-        if events.entity is None:
-            raise ArgumentError(
-                "`entity` is missing; pass one entity id per event row, so that the events find theirs."
-            )
-        matrix = events.matrix
-        given = events.read.given
-        target = self._target(given.y, len(matrix))
-        offset = self._own_offset(events)
-        weight = inputs.weight_vector(given.sample_weight, len(matrix))
-        own_agent = None if given.agent is NEW else self._agents_or_sole(events.agent, len(matrix))
-        if own_agent is None:
-            raise ArgumentError("`agent` is missing and the model has several agents; pass one agent id per event row.")
-        layout = self.posterior_.layout
-        units = self.posterior_.standardization
-        n_threads = self.thread_count()
-        expanded = units.expand(matrix)
-        hierarchy = build_hierarchy(expanded, target, weight, own_agent, events.entity, offset, n_threads)
-        grams = entity_grams(hierarchy, layout, units.shift, n_threads)
-        likelihood = self.posterior_.likelihood
-        own_events = None
-        if likelihood.needs_events:
-            own_events = likelihood.events_in(replace(hierarchy.events, X=hierarchy.X[:, : layout.n_inputs]), units)
-        return EntityData(likelihood, hierarchy.index, units.rescale(layout, grams, n_threads), n_threads, own_events)
-
-    def numeric_target(self, y: Any, n_rows: int) -> FloatArray:
-        """Targets (n_rows,) as numbers, as in `fit`: 1 for the second of two classes, 0 for the first."""
-        return self._target(y, n_rows)
-
-    def profile_responsibilities(self, profiles: Profiles) -> FloatArray:
-        """Probability of each cluster for rows that were already looked up, (rows, n_clusters_)."""
-        return cluster_probabilities(self, profiles)
-
-    def thread_count(self) -> int:
-        """Number of threads to run with: `n_threads`, or all cores if it is None."""
-        return available_threads() if self.n_threads is None else int(self.n_threads)
+        """The entities of a table and their Gram matrices, in the model's units; arguments as in `adapt`."""
+        given = Given(X, y, agent, entity, sample_weight, exposure)
+        rows = self._read(given, LEFT_OUT, target=True, needs_ids=True).required()
+        return self._model.entities_in(rows)
 
     def save(self, path: PathLike, *, public: bool = False) -> None:
         """Write the fitted model to one file, whole or not at all; `fedhlcr.load` reads it.
@@ -224,107 +565,210 @@ class HierarchicalPredictor(NotebookResults, InferenceExport, TidyTables, Entity
             Leave out everything that is private to agents: ids, Gram matrices, labels. A public model predicts for
             new agents, and for known ones after `adapt`.
         """
-        check_is_fitted(self)
-        saving.save(self, path, public=public)
+        model_writer.save(model_to_save(self), path, public=public)
 
     def summary(self) -> Summary:
         """A summary of the model: print it, or show it in a notebook."""
-        check_is_fitted(self)
+        check_model(self)
         return summarize(self)
 
-    def _training_events(self, given: Given) -> Hierarchy:
-        hierarchy = super()._training_events(given)
-        self.frame_library_ = library_of(given.X)
-        self._begin_fit(EventsInMemory(hierarchy).shape(), hierarchy.index, has_entity_ids=given.entity is not None)
-        return hierarchy
+    @single_threaded_blas
+    def to_inference_data(
+        self, X: Any = None, y: Any = None, agent: Any = None, entity: Any = None, exposure: Any = None
+    ) -> Any:
+        """The draws as ArviZ's `InferenceData`, for `az.summary`, `az.loo` and plots. Needs the extra `arviz`.
 
-    def _begin_fit(self, shape: TableShape, index: EntityIndex, *, has_entity_ids: bool = True) -> None:
-        """Set the seed, and warn of a table that is too small or too plain."""
-        self.seed_ = self._seed()
-        lacks_agents = index.n_agents == 1 and self.effects == "entity+agent"
-        for warning in find_scarcity(shape._replace(has_entity_ids=has_entity_ids, lacks_agents=lacks_agents)):
-            give_warning(warning)
+        Parameters
+        ----------
+        X, y, agent, entity, exposure : as in `fit`, optional
+            The events of the fit, or all events of some of its entities. Only with events there is a log likelihood.
+            The model finds the columns that `fit` used by their names, and treats gaps as `fit` did.
+            Models of classes and counts, and those with `noise="student"`, keep their events and need none.
 
-    def _begin_streamed(self, data: StreamedEvents) -> None:
-        """Set what `fit` learns from a table before it samples, for one in a work folder."""
-        recipe = data.recipe
-        self.recipe_ = None
-        self.provenance_ = {}
-        self.frame_library_ = None
-        self._has_intercept = True
-        validate_data(self, header_of(recipe.encoded_features), reset=True, skip_check_array=True)
-        self._learn_classes(recipe, data.shape())
-        self.agent_column_ = recipe.agent
-        self.entity_column_ = recipe.entity
-        self.sole_agent_ = data.index.agent_ids if data.index.n_agents == 1 else None
-        data.read_target = self._streamed_target
-        data.read_offset = self._offset
-        self._begin_fit(data.shape(), data.index)
+        Returns
+        -------
+        InferenceData, or DataTree with ArviZ 1
+            posterior : `coef` (cluster, feature) and `intercept` (cluster) in the user's units, clusters numbered as in
+            `coef_`; `cluster_weights`; `cluster_sizes`, the number of entities in each draw; noise, concentrations and
+            scales of effects, as the attributes of these names.
+            sample_stats : `lp`, the log joint, and `n_clusters`, the number of clusters with entities.
+            log_likelihood : `y` (event), log p(y | draw) with the label, the effects and the noise that the event's
+            entity has in the draw.
+            posterior_predictive : `y` (event), new targets from the same laws.
+            observed_data, constant_data : the targets, and features, ids and exposures.
 
-    def _seed(self) -> int:
-        if isinstance(self.random_state, Integral):
-            return int(self.random_state)
-        return int(check_random_state(self.random_state).randint(2**31))
-
-    def check_parameters(self) -> None:
-        """Refuse constructor arguments that are out of range, as `fit` does."""
-        super()._validate_params()
-
-    def _validate_params(self) -> None:
-        """What scikit-learn calls before `fit`: check the arguments, and warn of those that are deprecated."""
-        self.check_parameters()
-        warn_of_deprecated(self)
-
-    def _settle_clusters(self) -> None:
-        """Number the clusters, and set the features' means and spreads. `adapt` changes neither."""
-        posterior = self.posterior_
-        pooled = posterior.memory.entities.pooled_gram
-        normal = posterior.layout.normal_equations(pooled)
-        found = isinstance(self.n_clusters, str)
-        self.alignment_ = alignment.align(posterior.draws, normal.xx / normal.n, drop_empty=found)
-        means, spreads = posterior.standardization.column_moments(posterior.layout, pooled)
-        n_inputs = posterior.layout.n_inputs
-        self.feature_means_ = means[:n_inputs]
-        self.feature_spreads_ = spreads[:n_inputs]
-
-    def _warn_of_simpler_model(self) -> None:
-        found = self.comparison_
-        if found is not None and (warning := found.warning(fit_intercept=self.fits_intercept)) is not None:
-            give_warning(warning)
-
-    def set_fitted_attributes(self) -> None:
-        """Set all attributes that follow from `posterior_` and `alignment_`.
-
-        Those of agents and entities are computed on first access.
+        Notes
+        -----
+        Chains of different lengths are cut to the last draws of each. Where a cluster is empty in a draw, its
+        coefficients are NaN; then `az.summary(…, skipna=True)` gives means, and no R-hat. `coef_` weights draws by the
+        size of the cluster, ArviZ does not. Events that the model keeps are sorted by agent and entity. Effects of
+        entities are drawn from their law given all else, with random numbers that depend on `seed_` only.
         """
-        posterior = self.posterior_
-        aligned = self.alignment_
-        draws = posterior.draws
-        units = posterior.standardization
-        self.n_clusters_ = aligned.n_clusters
-        self.forget_entity_figures()
-        self._mean_coef = alignment.mean_coef(draws, aligned)
-        self.curve_coef_ = units.feature_slopes(posterior.layout, self._mean_coef)[:, posterior.layout.n_inputs :]
-        self.cluster_weights_ = aligned.gather(np.exp(draws.log_weights))
-        self.curves_ = units.curves
-        means = alignment.mean_quantities(draws, aligned, float(units.scale[-1]), posterior.layout.n_linear)
-        for name, value in means.items():
-            setattr(self, f"{name}_", value)
+        model = check_model(self)
+        given = Given(X, y, agent, entity, exposure=exposure)
+        if X is None and any(column is not None for column in given):
+            raise ArgumentError("`X` is missing; pass all columns of the events, or none.")
+        rows = None
+        if X is not None:
+            rows = self._read(given, LEFT_OUT, target=True, needs_ids=True).required()
+        return inference_data(model, rows, type(self).__name__)
 
-    def set_diagnostics(self) -> None:
-        """Set `diagnostics_`, unless the model is public: then those of the fit stay."""
-        if len(self.posterior_.memory.entities):
-            self.diagnostics_ = diagnose(self.posterior_)
+    def coef_table(self, level: float = 0.9, *, library: LibraryName | None = None) -> Any:
+        """Coefficients of the clusters: one row for each cluster and feature, the intercept included.
 
-    def _profiles(self, agent: Any, entity: Any, n_rows: int) -> Profiles:
-        return Profiles.of(*self._find(self.posterior_.memory.entities.index, agent, entity, n_rows))
+        Parameters
+        ----------
+        level : float, default=0.9
+            Probability of the intervals.
+        library : {"pandas", "polars", "pyarrow"}, optional
+            Dataframe library of the table. None is that of the X given to `fit`; for arrays and loaded models the first
+            of these three that is installed.
+
+        Returns
+        -------
+        dataframe with the columns
+            cluster, feature : number of the cluster, and name of the feature or "intercept".
+            mean, std : posterior mean, as in `coef_` and `intercept_`, and standard deviation, in the user's units.
+            lower, upper : ends of the central interval; NaN if the model has only one draw.
+            is_clear : whether the interval leaves out zero.
+            change, change_lower, change_upper : of real targets, the change of the target per unit, as in the report.
+            It differs from the coefficient for levels of categories, which are compared with all other levels here, and
+            with the average event there.
+            odds_ratio or rate_ratio, with _lower and _upper : of classes and counts, per unit, as in the summary.
+            step, step_ratio, step_ratio_lower, step_ratio_upper : of classes and counts, the ratio for a step of the
+            feature, as in the report and in `fedhlcr.plot.ratios`.
+        """
+        return self._table(coef_columns, level, library)
+
+    def cluster_table(self, level: float = 0.9, *, library: LibraryName | None = None) -> Any:
+        """The clusters: one row for each.
+
+        Parameters
+        ----------
+        level, library : as in `coef_table`
+
+        Returns
+        -------
+        dataframe with the columns
+            cluster : its number.
+            share, share_lower, share_upper : share of the fitted entities, mean over the draws, and interval.
+            weight, weight_lower, weight_upper : `cluster_weights_`, the expected share of a new agent's entities.
+            level, level_lower, level_upper : prediction at average features; of classes and counts the probability or
+            the rate of a typical entity.
+            n_entities : number of entities with this label in `labels_`; NaN in a public model.
+            certainty : mean probability of the label of these entities; NaN where there are none.
+        """
+        return self._table(cluster_columns, level, library)
+
+    def entity_table(self, level: float = 0.9, *, long: bool = False, library: LibraryName | None = None) -> Any:
+        """The entities: one row for each, in the order of `labels_`. `fedhlcr inspect --entities` writes the same.
+
+        Parameters
+        ----------
+        level, library : as in `coef_table`
+        long : bool, default=False
+            Whether to return one row for each entity and coefficient: ids, cluster, feature, mean, std, lower, upper.
+
+        Returns
+        -------
+        dataframe with the columns
+            agent, entity : the ids, under the names of their columns if `fit` had columns. A single agent without a
+            name has no column.
+            cluster, probability : the label in `labels_`, and its probability.
+            second_cluster, second_probability : the most probable other cluster; −1 and 0 if there is only one cluster.
+            n_events : number of events.
+            intercept, and one column for each feature : posterior means, `entity_intercept_` and `entity_coef_`.
+            the same with _std, _lower and _upper : standard deviations, and ends of the intervals. These are quantiles
+            over draws and labels: where the label is in doubt, they may reach from one cluster to another.
+            noise : of real targets, `entity_noise_`.
+
+        Notes
+        -----
+        A name that a feature or an id has already gets an underscore.
+        """
+        return self._table(long_entity_columns if long else entity_columns, level, library)
+
+    def agent_table(self, level: float = 0.9, *, library: LibraryName | None = None) -> Any:
+        """The agents: one row for each, in the order of `agent_ids_`.
+
+        Parameters
+        ----------
+        level, library : as in `coef_table`
+
+        Returns
+        -------
+        dataframe with the columns
+            agent : the id, under the name of its column if `fit` had one.
+            n_entities, n_events : numbers of entities and events.
+            cluster : the cluster with the largest share of the agent's entities.
+            effective_clusters : effective number of clusters, 1 / Σ share².
+            share_0, share_1, … : shares of the agent's entities in each cluster, mean over the draws, as in the report.
+            weight_0, weight_1, … : `agent_weights_`, probabilities of the cluster of the agent's next entity.
+            level_effect, …_effect, with _std, _lower and _upper : effects of the agent on the level and on slopes, if
+            the model has any.
+        """
+        return self._table(agent_columns, level, library)
+
+    @single_threaded_blas
+    def _table(self, columns: Callable[[Any, float], Columns], level: float, library: Any) -> Any:
+        check_model(self)
+        check_probability(level)
+        name = chosen_library(library, self.frame_library_)
+        return make_frame(columns(self, float(level)), name)
+
+    @property
+    def _repr_html_(self) -> Callable[[], str]:
+        # scikit-learn's raises an AttributeError if HTML is off
+        diagram: Callable[[], str] = super()._repr_html_
+        return self._results_html if self.__sklearn_is_fitted__() else diagram
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
+        bundle: dict[str, str] = super()._repr_mimebundle_(**kwargs)
+        if "text/html" in bundle and self.__sklearn_is_fitted__():
+            bundle["text/html"] = self._results_html()
+        return bundle
+
+    @single_threaded_blas
+    def _results_html(self) -> str:
+        return model_html(self)
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return "_model" in vars(self)
 
 
-def check_model(model: Any) -> None:
-    """Refuse anything but a fitted model of this package."""
-    if not isinstance(model, HierarchicalPredictor):
+def check_probability(level: Any) -> None:
+    """Refuse a level outside (0, 1)."""
+    if not isinstance(level, Real) or not 0.0 < float(level) < 1.0:
+        raise ArgumentError(f"`level` must lie between 0 and 1, but is {level!r}; 0.9 is a usual choice.")
+
+
+def check_model(model: Any) -> FittedModel:
+    """What a fitted estimator found; anything else is refused."""
+    if not isinstance(model, HierarchicalEstimator):
         raise ArgumentTypeError(
             f"`model` must be an estimator of fedhlcr, such as HLCRRegressor, but is of type {type(model).__name__}; "
             "for a pipeline pass its last step, `pipeline[-1]`."
         )
     check_is_fitted(model)
+    return model._model
+
+
+def model_to_save(estimator: Any) -> FittedModel:
+    """What a fitted estimator found, with the settings that it has now."""
+    names = getattr(estimator, "feature_names_in_", None)
+    return check_model(estimator).changed(settings=model_settings(estimator), feature_names=names)
+
+
+def set_found(estimator: HierarchicalEstimator, **values: Any) -> None:
+    """Change what an estimator found."""
+    estimator._model = check_model(estimator).changed(**values)
+
+
+def keep_model(estimator: Estimator, model: FittedModel) -> Estimator:
+    """Give an estimator a model that was fitted elsewhere; its parameters are checked as those of any user."""
+    estimator._check_parameters()
+    estimator.n_features_in_ = model.n_features_in_
+    if model.feature_names_in_ is not None:
+        estimator.feature_names_in_ = model.feature_names_in_
+    estimator._model = replace(model, settings=model_settings(estimator))
+    return estimator

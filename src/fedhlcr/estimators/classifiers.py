@@ -7,12 +7,11 @@ from typing import Any, ClassVar, Self
 from fedhlcr._support.threads import single_threaded_blas
 from fedhlcr.data.frames import Given
 from fedhlcr.estimators.outcomes import CentralisedOutcomes, FederatedOutcomes
-from fedhlcr.estimators.regressor import checking_parameters
-from fedhlcr.estimators.targets import BinaryTarget
-from fedhlcr.model.binary import Logistic
+from fedhlcr.estimators.parameters import checking_parameters
+from fedhlcr.estimators.targets import BinaryEstimator
 
 
-class HLCRClassifier(BinaryTarget, CentralisedOutcomes):
+class HLCRClassifier(CentralisedOutcomes, BinaryEstimator):
     """Hierarchical latent class regression for two classes.
 
     Every agent–entity pair belongs to one of K clusters, each cluster is a logistic regression, and entities of one
@@ -82,12 +81,8 @@ class HLCRClassifier(BinaryTarget, CentralisedOutcomes):
         """
         return self._fit(Given(X, y, agent, entity, sample_weight))
 
-    def likelihood_name(self) -> str:
-        """The name of the likelihood that `fit` uses."""
-        return Logistic.name
 
-
-class FedHLCRClassifier(BinaryTarget, FederatedOutcomes):
+class FedHLCRClassifier(FederatedOutcomes, BinaryEstimator):
     """`HLCRClassifier` where every agent's events stay with the agent.
 
     `fit` simulates a federation in this process, as `FedHLCRRegressor` does: only sums by cluster travel. Agents keep
@@ -123,7 +118,6 @@ class FedHLCRClassifier(BinaryTarget, FederatedOutcomes):
     """
 
     saved_as: ClassVar[str] = "FedHLCRClassifier"
-    likelihood = Logistic.name
 
     @checking_parameters
     @single_threaded_blas

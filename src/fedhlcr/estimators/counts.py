@@ -6,13 +6,12 @@ from typing import Any, ClassVar, Self
 
 from fedhlcr._support.threads import single_threaded_blas
 from fedhlcr.data.frames import Given
-from fedhlcr.estimators.count_target import CountTarget
 from fedhlcr.estimators.outcomes import CentralisedOutcomes, FederatedOutcomes
-from fedhlcr.estimators.regressor import checking_parameters
-from fedhlcr.model.counts import NegativeBinomial
+from fedhlcr.estimators.parameters import checking_parameters
+from fedhlcr.estimators.targets import CountEstimator
 
 
-class HLCRCountRegressor(CountTarget, CentralisedOutcomes):
+class HLCRCountRegressor(CentralisedOutcomes, CountEstimator):
     """Hierarchical latent class regression for counts.
 
     Every agent–entity pair belongs to one of K clusters, each cluster is a negative binomial regression with a log
@@ -89,12 +88,8 @@ class HLCRCountRegressor(CountTarget, CentralisedOutcomes):
         """
         return self._fit(Given(X, y, agent, entity, sample_weight, exposure))
 
-    def likelihood_name(self) -> str:
-        """The name of the likelihood that `fit` uses."""
-        return NegativeBinomial.name
 
-
-class FedHLCRCountRegressor(CountTarget, FederatedOutcomes):
+class FedHLCRCountRegressor(FederatedOutcomes, CountEstimator):
     """`HLCRCountRegressor` where every agent's events stay with the agent.
 
     `fit` simulates a federation in this process, as `FedHLCRRegressor` does: only sums by cluster travel. Agents keep
@@ -129,7 +124,6 @@ class FedHLCRCountRegressor(CountTarget, FederatedOutcomes):
     """
 
     saved_as: ClassVar[str] = "FedHLCRCountRegressor"
-    likelihood = NegativeBinomial.name
 
     @checking_parameters
     @single_threaded_blas

@@ -5,22 +5,26 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar, Self
 
+import numpy as np
+from numpy.typing import NDArray
+
 from fedhlcr._support.threads import single_threaded_blas
 from fedhlcr.data.categories import Categories
 from fedhlcr.data.frames import Given
-from fedhlcr.estimators.federated import FederatedPredictor
-from fedhlcr.estimators.parameters import parameter_constraints, store
-from fedhlcr.estimators.regressor import checking_parameters
-from fedhlcr.estimators.targets import RealTarget
+from fedhlcr.estimators.base import Found, FoundIfAny
+from fedhlcr.estimators.parameters import checking_parameters, parameter_constraints, store
+from fedhlcr.estimators.targets import RealEstimator
 from fedhlcr.federation.checks import ReplyLimits
+from fedhlcr.federation.private.server import PrivateServer
 from fedhlcr.federation.run import EngineFactory
+from fedhlcr.federation.server import Server
 from fedhlcr.model.likelihood import AUTO
-from fedhlcr.privacy.differential_privacy import DifferentialPrivacy
+from fedhlcr.privacy.differential_privacy import DifferentialPrivacy, PrivacyPlan
 from fedhlcr.settings import MIN_COHORT, AggregationName, CoefPriorKind, EffectsName, MissingPolicy, NoiseName, RuleName
 from fedhlcr.storage.atomic import PathLike
 
 
-class FedHLCRRegressor(RealTarget, FederatedPredictor):
+class FedHLCRRegressor(RealEstimator):
     """Hierarchical latent class regression where every agent's events stay with the agent.
 
     The model is that of `HLCRRegressor`. `fit` simulates a federation in this process: each agent of the table holds
@@ -124,6 +128,12 @@ class FedHLCRRegressor(RealTarget, FederatedPredictor):
     """
 
     saved_as: ClassVar[str] = "FedHLCRRegressor"
+    _is_federated: ClassVar[bool] = True
+    history_ = FoundIfAny[NDArray[np.void]]()
+    stop_reason_ = FoundIfAny[str]()
+    n_rounds_ = FoundIfAny[int]()
+    privacy_ = Found[PrivacyPlan | None]()
+    server_: Server | PrivateServer
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = parameter_constraints("real", federated=True)
 
     def __init__(

@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar, Self
 
+import numpy as np
+from numpy.typing import NDArray
+
 from fedhlcr._support.threads import single_threaded_blas
 from fedhlcr.data.categories import Categories
 from fedhlcr.data.frames import Given
-from fedhlcr.estimators.central import CentralisedPredictor
-from fedhlcr.estimators.parameters import parameter_constraints, store
-from fedhlcr.estimators.regressor import checking_parameters
-from fedhlcr.estimators.targets import RealTarget
-from fedhlcr.exceptions import ArgumentError
-from fedhlcr.model.choice import chosen_likelihood
-from fedhlcr.model.likelihood import AUTO, GAUSSIAN
+from fedhlcr.estimators.base import FoundIfAny
+from fedhlcr.estimators.parameters import checking_parameters, parameter_constraints, store
+from fedhlcr.estimators.targets import RealEstimator
+from fedhlcr.model.likelihood import AUTO
 from fedhlcr.settings import CoefPriorKind, EffectsName, LabelPrior, MissingPolicy, NoiseName, SamplerName
 
 
-class HLCRRegressor(RealTarget, CentralisedPredictor):
+class HLCRRegressor(RealEstimator):
     """Hierarchical latent class regression.
 
     Every agent–entity pair belongs to one of K clusters, each cluster is a linear regression, and
@@ -198,6 +198,7 @@ class HLCRRegressor(RealTarget, CentralisedPredictor):
     """
 
     saved_as: ClassVar[str] = "HLCRRegressor"
+    trace_ = FoundIfAny[NDArray[np.void]]()
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = parameter_constraints("real", federated=False)
 
     def __init__(
@@ -260,19 +261,3 @@ class HLCRRegressor(RealTarget, CentralisedPredictor):
         Ctrl-C ends the fit early with a warning. The model then uses the draws kept so far.
         """
         return self._fit(Given(X, y, agent, entity, sample_weight))
-
-    def likelihood_name(self) -> str:
-        """The name of the likelihood that `fit` uses."""
-        if self.sampler == "collapsed" and self.likelihood == AUTO:
-            if self.effects not in ("auto", "none"):
-                raise ArgumentError(
-                    f"sampler='collapsed' is the paper's algorithm, without effects; `effects` is {self.effects!r}. "
-                    "Use sampler='blocked', or effects='none'."
-                )
-            if self.noise == "student":
-                raise ArgumentError(
-                    "sampler='collapsed' is the paper's algorithm, with one noise scale; `noise` is 'student'. Use "
-                    "sampler='blocked', or noise='common'."
-                )
-            return GAUSSIAN
-        return chosen_likelihood(self.likelihood, self.effects, self.noise)

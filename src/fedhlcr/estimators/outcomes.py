@@ -5,19 +5,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
+import numpy as np
+from numpy.typing import NDArray
+
 from fedhlcr.data.categories import Categories
-from fedhlcr.estimators.central import CentralisedPredictor
-from fedhlcr.estimators.federated import FederatedPredictor
+from fedhlcr.estimators.base import Found, FoundIfAny
 from fedhlcr.estimators.parameters import parameter_constraints, store
 from fedhlcr.federation.checks import ReplyLimits
+from fedhlcr.federation.private.server import PrivateServer
 from fedhlcr.federation.run import EngineFactory
+from fedhlcr.federation.server import Server
+from fedhlcr.privacy.differential_privacy import PrivacyPlan
 from fedhlcr.settings import MIN_COHORT, AggregationName, CoefPriorKind, EffectsName, MissingPolicy
 from fedhlcr.storage.atomic import PathLike
 
 
-class CentralisedOutcomes(CentralisedPredictor):
+class CentralisedOutcomes:
     """Settings of estimators that see all events."""
 
+    trace_ = FoundIfAny[NDArray[np.void]]()
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = parameter_constraints("binary", federated=False)
 
     def __init__(
@@ -46,9 +52,15 @@ class CentralisedOutcomes(CentralisedPredictor):
         store(self, locals())
 
 
-class FederatedOutcomes(FederatedPredictor):
+class FederatedOutcomes:
     """Settings of estimators that run a federation."""
 
+    _is_federated: ClassVar[bool] = True
+    history_ = FoundIfAny[NDArray[np.void]]()
+    stop_reason_ = FoundIfAny[str]()
+    n_rounds_ = FoundIfAny[int]()
+    privacy_ = Found[PrivacyPlan | None]()
+    server_: Server | PrivateServer
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = parameter_constraints("binary", federated=True)
 
     def __init__(

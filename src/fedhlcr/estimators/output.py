@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,45 +14,15 @@ OutputName = Literal["pandas", "polars", "default"]
 OUTPUTS = ("pandas", "polars", "default")
 
 
-class OutputChoice:
-    """What predictions are returned as: arrays by default."""
-
-    # scikit-learn's `clone` copies this attribute
-    _sklearn_output_config: dict[str, str]
-
-    def set_output(self, *, predict: OutputName | None = None) -> Self:
-        """Choose what `predict`, `predict_interval` and `predict_proba` return, like scikit-learn's `set_output`.
-
-        Parameters
-        ----------
-        predict : {"pandas", "polars", "default"} or None
-            "pandas" returns series and frames, with the index of a pandas `X`; "polars" those of polars; "default"
-            arrays. None changes nothing. The argument `output` of a method has priority.
-
-        Returns
-        -------
-        self
-        """
-        if predict is not None:
-            _check(predict, "predict")
-            self._sklearn_output_config = {**getattr(self, "_sklearn_output_config", {}), "predict": predict}
-        return self
-
-    def _output_name(self, output: str | None) -> str:
-        """What to return: as the argument says, or else as `set_output` did."""
-        if output is not None:
-            _check(output, "output")
-        return output or getattr(self, "_sklearn_output_config", {}).get("predict", "default")
-
-    def _answer(self, columns: dict[str, NDArray[Any]], X: Any, output: str | None) -> Any:
-        """Columns of predictions as the user wants them: a single one as an array or series."""
-        wanted = self._output_name(output)
-        if wanted == "default":
-            return tuple(columns.values()) if len(columns) > 1 else next(iter(columns.values()))
-        return _in_pandas(columns, X) if wanted == "pandas" else _in_polars(columns)
+def answer(columns: dict[str, NDArray[Any]], X: Any, output: str) -> Any:
+    """Columns of predictions as the user wants them: a single one as an array or series."""
+    if output == "default":
+        return tuple(columns.values()) if len(columns) > 1 else next(iter(columns.values()))
+    return _in_pandas(columns, X) if output == "pandas" else _in_polars(columns)
 
 
-def _check(value: Any, argument: str) -> None:
+def check_output_name(value: Any, argument: str) -> None:
+    """Refuse anything but the name of an output."""
     if value not in OUTPUTS:
         raise ArgumentError(f"`{argument}` must be 'pandas', 'polars' or 'default', but is {value!r}.")
 

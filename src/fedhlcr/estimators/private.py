@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from fedhlcr.data.hierarchy import Hierarchy
+from fedhlcr.estimators.parameters import model_settings
 from fedhlcr.exceptions import ArgumentError, DataWarning, warn_user
 from fedhlcr.federation.history import RoundRecord
 from fedhlcr.federation.private.agents import PrivateAgents
@@ -19,7 +20,9 @@ from fedhlcr.federation.private.run import AgentsHere, run_private
 from fedhlcr.federation.private.server import PrivateServer
 from fedhlcr.federation.settings import FederationSettings
 from fedhlcr.federation.shard import AgentShard
-from fedhlcr.posterior import alignment
+from fedhlcr.posterior import Posterior, alignment
+from fedhlcr.posterior.event_rows import Schema
+from fedhlcr.posterior.fitted_model import FittedModel
 
 logger = logging.getLogger(__name__)
 # Whether a fit prints its plan. Only whoever shows the plan in another way may switch it off.
@@ -82,18 +85,22 @@ def simulate_private(
     return server, agents
 
 
-def settle_privately(estimator: Any, server: PrivateServer) -> None:
-    """The fitted attributes. Those that a public model file holds follow from noisy sums alone."""
-    posterior = estimator.posterior_
-    found = isinstance(estimator.n_clusters, str)
+def settle_privately(estimator: Any, posterior: Posterior, server: PrivateServer, schema: Schema) -> FittedModel:
+    """The model of a run. What a public file holds of it follows from noisy sums alone.
+
+    It has no diagnostics, and no comparison with simpler models: they would be computed from events.
+    """
     units = posterior.standardization
     n_inputs = posterior.layout.n_inputs
-    estimator.privacy_ = server.plan
-    estimator.alignment_ = alignment.align(posterior.draws, server.second_moments, drop_empty=found)
-    estimator.feature_means_ = units.shift[:n_inputs].copy()
-    estimator.feature_spreads_ = np.where(np.isfinite(units.scale), units.scale, 0.0)[:n_inputs]
-    estimator.set_fitted_attributes()
-    estimator.set_diagnostics()
-    # figures of single entities' predictions, and a comparison with other models, would be computed from events
-    estimator.diagnostics_ = ()
-    estimator.comparison_ = None
+    found = isinstance(estimator.n_clusters, str)
+    return FittedModel(
+        estimator.saved_as,
+        model_settings(estimator),
+        schema,
+        server.settings.seed,
+        posterior,
+        alignment.align(posterior.draws, server.second_moments, drop_empty=found),
+        feature_means_=units.shift[:n_inputs].copy(),
+        feature_spreads_=np.where(np.isfinite(units.scale), units.scale, 0.0)[:n_inputs],
+        privacy_=server.plan,
+    )

@@ -1,242 +1,199 @@
-"""Tables for an estimator: those that it is fitted to, and those that a fitted model predicts or scores."""
+"""Read the table of a fit, as the estimator's parameters say, and learn how later tables are read."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from types import MappingProxyType
-from typing import Any
+from numbers import Integral
+from typing import Any, NamedTuple
 
 import numpy as np
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import validate_data
 
-from fedhlcr._support.arrays import FloatArray
-from fedhlcr._support.wording import AGENT
+from fedhlcr._support.threads import available_threads
 from fedhlcr.data import frames, inputs
-from fedhlcr.data.categories import Categories, class_texts
-from fedhlcr.data.frames import ColumnNames, Given, Learned, ReadEvents
-from fedhlcr.data.hierarchy import UNKNOWN, EntityIndex, Hierarchy, has_entity_ids
-from fedhlcr.data.ids import NEW, Ids, read_ids
+from fedhlcr.data.categories import class_texts, class_values
+from fedhlcr.data.encoded import EncodedTable, header_of
+from fedhlcr.data.formula import Formula, parse_formula
+from fedhlcr.data.frames import Given, Learned
+from fedhlcr.data.hierarchy import EntityIndex, Hierarchy, build_hierarchy
+from fedhlcr.data.ids import NEW
 from fedhlcr.data.recipe import Recipe
-from fedhlcr.estimators.formulas import FormulaReader
-from fedhlcr.estimators.regressor import HierarchicalEstimator
-from fedhlcr.estimators.rows import EventRows
-from fedhlcr.estimators.score import Counts
-from fedhlcr.exceptions import ArgumentError, DataError, DataWarning, ForgottenIdsWarning, warn_user
-from fedhlcr.kernels import ahead
-from fedhlcr.posterior import Posterior, Profiles
+from fedhlcr.data.scarcity import TableShape, find_scarcity
+from fedhlcr.data.targets import learn_classes, one_class, read_exposure, read_target
+from fedhlcr.estimators.streamed import StreamedEvents
+from fedhlcr.estimators.training import EventsInMemory, TrainingEvents
+from fedhlcr.exceptions import ArgumentError, ArgumentTypeError, give_warning
+from fedhlcr.posterior.event_rows import LEFT_OUT, Schema
 from fedhlcr.settings import SETTINGS, MissingPolicy
-
-# What happens to rows with missing values.
-UNPREDICTED = "get NaN"
-UNSCORED = "are not scored"
-LEFT_OUT = "are left out"
 
 
 @dataclass(frozen=True)
-class FittedEvents:
-    """Rows of a table for a fitted model, without those that have missing values.
+class TableToFit:
+    """A table to fit a model to.
 
     Attributes
     ----------
-    read : the columns as they were read; it spreads results over all rows
-    features : encoded features, as a table or array
-    matrix : (events, n_features_in_) the features in the user's units
-    profiles : which agent and which entity of the model each row belongs to
-    agent, entity : the ids of the rows, or None
+    data : its events
+    schema : how later tables become events
+    seed : of the fit
+    fits_intercept : whether the model has an intercept: `fit_intercept`, unless the formula leaves it out
+    is_weighted : whether events have weights
     """
 
-    read: ReadEvents
-    features: Any
-    matrix: FloatArray
-    profiles: Profiles
-    agent: Ids | None
-    entity: Ids | None
-
-    def __len__(self) -> int:
-        return len(self.matrix)
+    data: TrainingEvents
+    schema: Schema
+    seed: int
+    fits_intercept: bool
+    is_weighted: bool = False
 
     @property
-    def counts(self) -> Counts:
-        """How many rows are of known entities, of new entities, and of new agents."""
-        agents, entities = (ids[self.profiles.of_row] for ids in (self.profiles.agents, self.profiles.entities))
-        new_agents = agents == UNKNOWN
-        new_entities = (entities == UNKNOWN) & (agents != UNKNOWN)
-        return Counts(int((entities != UNKNOWN).sum()), int(new_entities.sum()), int(new_agents.sum()))
+    def feature_names(self) -> Any:
+        return self.schema.feature_names
 
 
-class TableReader(FormulaReader, HierarchicalEstimator):
-    """An estimator that reads dataframes as they are: columns by name, categories, missing values."""
+class LearnedTable(NamedTuple):
+    """Events that were read, the recipe for later tables, and whether the model has an intercept."""
 
-    categories: Categories
-    missing: MissingPolicy
-    posterior_: Posterior
-    # how raw tables become features, where the model was fitted to one, and where the model comes from
-    recipe_: Recipe | None = None
-    provenance_: Mapping[str, Any] = MappingProxyType({})
+    table: Learned
+    fits_intercept: bool
 
-    def _training_events(self, given: Given) -> Hierarchy:
-        # a loaded model has those of an earlier fit
-        self.recipe_ = None
-        self.provenance_ = {}
-        if given.agent is NEW or given.entity is NEW:
-            raise ArgumentError("fedhlcr.NEW is for predictions; pass one id per event row to `fit`.")
-        private = getattr(self, "privacy", None) is not None
-        if private and self.missing == "impute":
-            raise ArgumentError("missing='impute' takes medians of all events, which `privacy` forbids; use 'drop'.")
-        read, recipe = self.learn_table(given)
-        hierarchy = super()._training_events(read.given)
-        self.agent_column_ = read.names.agent
-        self.entity_column_ = read.names.entity
-        if recipe is not None:
-            classes = getattr(self, "classes_", None)
-            # medians of events are not differentially private
-            fill = {} if private else recipe.fill
-            self.recipe_ = replace(recipe, fill=fill, classes=None if classes is None else class_texts(classes))
-        return hierarchy
 
-    def learn_table(self, given: Given) -> Learned:
-        """Read the table of a fit as the constructor's arguments say, and learn how to read later ones.
+def thread_count(estimator: Any) -> int:
+    """Number of threads to run with: `n_threads`, or all cores if it is None."""
+    n_threads = getattr(estimator, "n_threads", 1)
+    return available_threads() if n_threads is None else int(n_threads)
 
-        Parameters
-        ----------
-        given : the arguments of `fit`
 
-        Returns
-        -------
-        Learned
-            The events without rows that were left out, and the recipe.
-        """
-        given, formula = self._read_formula(given)
-        needs_levels = getattr(self, "privacy", None) is not None
-        learned = frames.learn(
-            given, categories=self.categories, missing=self._missing(), formula=formula, needs_levels=needs_levels
-        )
-        frames.warn_of_rows_left_out(learned.events, LEFT_OUT)
-        return learned
+def missing_policy(estimator: Any) -> MissingPolicy:
+    """The parameter `missing` by its present name."""
+    policy: MissingPolicy = SETTINGS["missing"].current(estimator.missing)
+    return policy
 
-    def events_of(self, X: Any, y: Any = None, agent: Any = None, entity: Any = None, exposure: Any = None) -> Given:
-        """Read events to compare with predictions: columns by name, without rows that have missing values.
 
-        Parameters
-        ----------
-        X, y, agent, entity, exposure : as in `score`
+def check_features(estimator: Any, features: Any) -> None:
+    """Compare the names and the number of features with those that were fitted, as scikit-learn does."""
+    validate_data(estimator, features, reset=False, skip_check_array=True)
 
-        Returns
-        -------
-        Given
-            The same arguments, with encoded features, and columns in place of names.
-        """
-        events = self._events(Given(X, y, agent, entity, exposure=exposure), LEFT_OUT, target=True)
-        self._require_rows(events)
-        # who forgot ids has been warned already
-        is_sole = events.read.given.agent is None and self.sole_agent_ is not None
-        agent = events.agent if events.agent is not None or is_sole else NEW
-        entity = NEW if events.entity is None else events.entity
-        return events.read.given._replace(X=events.features, agent=agent, entity=entity)
 
-    def read_events(self, X: Any, agent: Any = None, entity: Any = None) -> EventRows:
-        """Read event rows as `predict` does; X, agent and entity as there."""
-        found = self._events(Given(X, agent=agent, entity=entity), LEFT_OUT)
-        return EventRows(found.features, found.matrix, found.profiles, found.agent, found.entity)
+def read_training(estimator: Any, given: Given) -> TableToFit:
+    """Read the table given to `fit`; warn if it is too small or too plain."""
+    if given.agent is NEW or given.entity is NEW:
+        raise ArgumentError("fedhlcr.NEW is for predictions; pass one id per event row to `fit`.")
+    is_private = getattr(estimator, "privacy", None) is not None
+    if is_private and estimator.missing == "impute":
+        raise ArgumentError("missing='impute' takes medians of all events, which `privacy` forbids; use 'drop'.")
+    learned = learn_table(estimator, given)
+    read, recipe = learned.table
+    hierarchy, schema = sorted_events(estimator, estimator.family, read.given)
+    schema = replace(schema, agent_column=read.names.agent, entity_column=read.names.entity)
+    if recipe is not None:
+        # medians of events are not differentially private
+        fill = {} if is_private else recipe.fill
+        classes = None if schema.classes is None else class_texts(schema.classes)
+        schema = replace(schema, recipe=replace(recipe, fill=fill, classes=classes))
+    data = EventsInMemory(hierarchy)
+    _warn_of_scarcity(estimator, data.shape()._replace(has_entity_ids=given.entity is not None), hierarchy.index)
+    seed = _seed(estimator.random_state)
+    return TableToFit(data, schema, seed, learned.fits_intercept, given.sample_weight is not None)
 
-    def _events(
-        self,
-        given: Given,
-        fate: str,
-        *,
-        target: bool = False,
-        needs_ids: bool = False,
-        index: EntityIndex | None = None,
-    ) -> FittedEvents:
-        """Read a table for the fitted model.
 
-        Parameters
-        ----------
-        given : the arguments of a method
-        fate : what happens to rows with missing values, for the warning
-        target : whether the target's column stands for a `y` that was not passed
-        needs_ids : whether the caller refuses rows without ids, so that nobody must be warned
-        index : the agents and entities, while `fit` runs
-        """
-        if index is None:
-            check_is_fitted(self)
-            ahead.prepare(ahead.for_predictions(self.posterior_.likelihood.name))
-            index = self.posterior_.memory.entities.index
-        names = getattr(self, "feature_names_in_", None)
-        features = None if names is None else [str(name) for name in names]
-        read = frames.read(given, self.recipe_, self._missing_policy(), self._remembered(target=target), features)
-        frames.warn_of_rows_left_out(read, fate)
-        agent, entity = (None if ids is NEW else ids for ids in (read.given.agent, read.given.entity))
-        if read.rows is not None and not len(read.rows):
-            none = np.empty(0, dtype=np.int64)
-            return FittedEvents(read, None, np.empty((0, self.n_features_in_)), Profiles.of(none, none), None, None)
-        matrix = self._features(inputs.Table(read.given.X, agent, entity, inputs.NO_COLUMNS), reset=False)
-        agent = None if agent is None else read_ids(agent, "agent", len(matrix))
-        entity = None if entity is None else read_ids(entity, "entity", len(matrix))
-        sole = read.given.agent is None
-        profiles = Profiles.of(*self._find(index, agent, entity, len(matrix), takes_sole=sole))
-        if not needs_ids:
-            self._warn_of_forgotten_ids(read, index, profiles)
-        return FittedEvents(read, read.given.X, matrix, profiles, agent, entity)
+def learn_table(estimator: Any, given: Given) -> LearnedTable:
+    """Read the table of a fit as the constructor's arguments say, without rows that were left out."""
+    given, formula = _read_formula(estimator, given)
+    needs_levels = getattr(estimator, "privacy", None) is not None
+    learned = frames.learn(
+        given,
+        categories=estimator.categories,
+        missing=missing_policy(estimator),
+        formula=formula if formula is None or estimator.fit_intercept else formula.without_intercept(),
+        needs_levels=needs_levels,
+    )
+    frames.warn_of_rows_left_out(learned.events, LEFT_OUT)
+    return LearnedTable(learned, estimator.fit_intercept and (formula is None or formula.has_intercept))
 
-    def _require_rows(self, events: FittedEvents) -> None:
-        if not len(events):
-            raise DataError("every row has missing values; none is left.")
 
-    def _missing_policy(self) -> MissingPolicy:
-        """What to do about missing values: as the constructor says, or else as the recipe does."""
-        missing = self._missing()
-        return self.recipe_.missing if missing == "refuse" and self.recipe_ is not None else missing
+def _read_formula(estimator: Any, given: Given) -> tuple[Given, Formula | None]:
+    """Return the arguments of a fit with the names that the formula has, and the formula; None if there is none."""
+    if estimator.formula is None:
+        return given, None
+    frame = None if isinstance(given.X, EncodedTable) else inputs.as_frame(given.X)
+    if frame is None:
+        raise ArgumentTypeError(f"a formula needs a dataframe, but `X` is of type {type(given.X).__name__}.")
+    columns = [name for name in frame.columns if isinstance(name, str)]
+    taken = [name for name in (given.sample_weight, given.exposure) if isinstance(name, str)]
+    formula = parse_formula(estimator.formula, columns, taken)
+    roles = {"y": formula.target, "agent": formula.agent, "entity": formula.entity}
+    for role, name in roles.items():
+        value = getattr(given, role)
+        if value is not None and not (isinstance(value, str) and value == name):
+            raise ArgumentError(f"the formula names the target and the groups; leave `{role}` out of `fit`.")
+    return given._replace(**roles), formula
 
-    def _missing(self) -> MissingPolicy:
-        """The parameter `missing` by its present name."""
-        policy: MissingPolicy = SETTINGS["missing"].current(self.missing)
-        return policy
 
-    def _remembered(self, *, target: bool) -> ColumnNames:
-        """The columns that stand for arguments that were not passed."""
-        recipe = self.recipe_
-        y = recipe.target if recipe is not None and target else None
-        exposure = None if recipe is None else recipe.exposure
-        return ColumnNames(y or None, self.agent_column_, self.entity_column_, None, exposure)
+def sorted_events(estimator: Any, family: Any, given: Given) -> tuple[Hierarchy, Schema]:
+    """Check the table of a fit, sort its events by agent and entity, and learn how later tables become events."""
+    table = inputs.take_apart(given.X, given.agent, given.entity)
+    matrix = inputs.feature_matrix(table.features)
+    validate_data(estimator, inputs.named_features(table.features, matrix), reset=True, skip_check_array=True)
+    n_rows = len(matrix)
+    classes = learn_classes(given.y, n_rows) if family.has_classes else None
+    target = read_target(family, classes, given.y, n_rows)
+    weight = inputs.weight_vector(given.sample_weight, n_rows)
+    offset = read_exposure(family, given.exposure, n_rows)
+    n_threads = thread_count(estimator)
+    hierarchy = build_hierarchy(matrix, target, weight, table.agent, table.entity, offset, n_threads)
+    schema = _schema(estimator, family, hierarchy.index)
+    columns = table.columns
+    return hierarchy, replace(schema, agent_column=columns.agent, entity_column=columns.entity, classes=classes)
 
-    def _warn_of_forgotten_exposure(self, read: ReadEvents) -> None:
-        """Warn of counts without exposure, if the model was fitted with a column of exposures."""
-        column = None if self.recipe_ is None else self.recipe_.exposure
-        if column is not None and read.given.exposure is None:
-            warn_user(
-                f"The model was fitted with the exposure {column!r}, but no `exposure` was passed, and `X` has no such "
-                "column: every event counts as one of exposure 1. Pass one exposure per row; exposure=1 says that all "
-                "are 1.",
-                DataWarning,
-            )
 
-    def _warn_of_forgotten_ids(self, read: ReadEvents, index: EntityIndex, profiles: Profiles) -> None:
-        """Warn of rows without ids, if the model was fitted with ids and the user did not say that they are new.
+def _schema(estimator: Any, family: Any, index: EntityIndex) -> Schema:
+    names = getattr(estimator, "feature_names_in_", None)
+    sole_agent = index.agent_ids if index.n_agents == 1 else None
+    return Schema(family, estimator.n_features_in_, names, None, None, sole_agent, None, None)
 
-        All entities of a new agent are new, so rows of new agents need no entities.
-        """
-        agent = read.given.agent
-        entity = read.given.entity
-        if not index.n_entities or agent is NEW:
-            return
-        if agent is None and self.sole_agent_ is None:
-            role = "agent"
-            meaning = "an event of a new agent"
-            known = f"with {AGENT.count(index.n_agents)}"
-            column = self.agent_column_
-        elif entity is None and has_entity_ids(index) and (profiles.agents != UNKNOWN).any():
-            role = "entity"
-            meaning = "an event of a new entity"
-            known = "with ids of entities"
-            column = self.entity_column_
-        else:
-            return
-        lost = "" if column is None else f", and `X` has no column {column!r}"
-        warn_user(
-            f"The model was fitted {known}, but no `{role}` was passed{lost}: every row counts as {meaning}. Pass one "
-            f"id per row as `{role}`; if the rows are those of new {'agents' if role == 'agent' else 'entities'}, "
-            f"{role}=fedhlcr.NEW says so.",
-            ForgottenIdsWarning,
-        )
+
+def streamed_training(estimator: Any, data: StreamedEvents) -> TableToFit:
+    """The same for a table that was read into a work folder."""
+    recipe = data.recipe
+    family = estimator.family
+    validate_data(estimator, header_of(recipe.encoded_features), reset=True, skip_check_array=True)
+    classes = _declared_classes(recipe, data.shape()) if family.has_classes else None
+
+    def read_encoded(target: np.ndarray) -> np.ndarray:
+        # a recipe has encoded classes as 0 and 1
+        return target if family.has_classes else read_target(family, None, target, len(target))
+
+    data.read_target = read_encoded
+    data.read_offset = lambda exposure, n_rows: read_exposure(family, exposure, n_rows)
+    _warn_of_scarcity(estimator, data.shape()._replace(has_entity_ids=True), data.index)
+    schema = replace(
+        _schema(estimator, family, data.index),
+        agent_column=recipe.agent,
+        entity_column=recipe.entity,
+        classes=classes,
+        recipe=recipe,
+    )
+    return TableToFit(data, schema, _seed(estimator.random_state), estimator.fit_intercept)
+
+
+def _declared_classes(recipe: Recipe, shape: TableShape) -> Any:
+    if recipe.classes is None:
+        raise ArgumentError("the table's target is a number, but a classifier needs two classes.")
+    if not shape.target_varies:
+        raise one_class()
+    return class_values(recipe.classes)
+
+
+def _seed(random_state: Any) -> int:
+    if isinstance(random_state, Integral):
+        return int(random_state)
+    return int(check_random_state(random_state).randint(2**31))
+
+
+def _warn_of_scarcity(estimator: Any, shape: TableShape, index: EntityIndex) -> None:
+    """Warn of a table that is too small or too plain."""
+    lacks_agents = index.n_agents == 1 and estimator.effects == "entity+agent"
+    for warning in find_scarcity(shape._replace(lacks_agents=lacks_agents)):
+        give_warning(warning)

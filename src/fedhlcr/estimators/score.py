@@ -10,6 +10,8 @@ from fedhlcr._support.arrays import FloatArray
 from fedhlcr._support.wording import EVENT
 from fedhlcr.analysis.scores import SMALLEST_MEAN
 from fedhlcr.data.families import Family
+from fedhlcr.data.hierarchy import UNKNOWN
+from fedhlcr.posterior.prediction import Profiles
 
 
 class Counts(NamedTuple):
@@ -18,6 +20,15 @@ class Counts(NamedTuple):
     known: int
     new_entities: int
     new_agents: int
+
+    @classmethod
+    def of(cls, profiles: Profiles) -> Self:
+        """Count rows by what the model knows of them."""
+        agents = profiles.agents[profiles.of_row]
+        entities = profiles.entities[profiles.of_row]
+        new_agents = agents == UNKNOWN
+        new_entities = (entities == UNKNOWN) & ~new_agents
+        return cls(int((entities != UNKNOWN).sum()), int(new_entities.sum()), int(new_agents.sum()))
 
 
 class Score(float):

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import wraps
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple
 
 from fedhlcr.kernels.compiling import waiting
-
-Fit = TypeVar("Fit", bound=Callable[..., Any])
 
 
 class FitSeconds(NamedTuple):
@@ -55,19 +52,3 @@ class FitClock:
         """From the beginning until now."""
         whole = time.perf_counter() - self._begun
         return FitSeconds(whole - self._scoring - self._compiling, self._scoring, self._compiling)
-
-
-def timed(fit: Fit) -> Fit:
-    """Decorator of methods that fit: sets `fit_seconds_`. While they run, the estimator has a `_clock`."""
-
-    @wraps(fit)
-    def run(self: Any, *args: Any, **kwargs: Any) -> Any:
-        self._clock = FitClock()
-        try:
-            fitted = fit(self, *args, **kwargs)
-            self.fit_seconds_ = self._clock.seconds()
-        finally:
-            del self._clock
-        return fitted
-
-    return run  # type: ignore[return-value]

@@ -1,35 +1,34 @@
-"""What estimators do that depends on their target: real numbers or two classes; `count_target` has counts."""
+"""What estimators do that depends on their target: real numbers, two classes, or counts."""
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal, overload
+from typing import Any, ClassVar, Literal, Self, overload
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import ClassifierMixin
-from sklearn.utils.multiclass import check_classification_targets, type_of_target
-from sklearn.utils.validation import column_or_1d
+from sklearn.base import ClassifierMixin, RegressorMixin
 
 from fedhlcr._support.arrays import FloatArray
-from fedhlcr.data import inputs
-from fedhlcr.data.categories import class_values
-from fedhlcr.data.families import BINARY, REAL, Family
+from fedhlcr._support.threads import single_threaded_blas
+from fedhlcr.analysis.effects import entity_noise
+from fedhlcr.data.families import BINARY, COUNT, REAL, Family
 from fedhlcr.data.frames import Given
 from fedhlcr.data.ids import canonical_text
-from fedhlcr.data.recipe import Recipe
-from fedhlcr.data.scarcity import TableShape
-from fedhlcr.estimators.base import HierarchicalPredictor
-from fedhlcr.estimators.regressor import HierarchicalRegressor
+from fedhlcr.estimators.base import Found, HierarchicalEstimator, check_model
 from fedhlcr.estimators.score import Score, score_events
-from fedhlcr.exceptions import ArgumentError
-
-CLASS_CURE = "drop these rows; the estimators leave them out with missing='drop'"
 
 
-class RealTarget(HierarchicalRegressor, HierarchicalPredictor):
+class RealEstimator(RegressorMixin, HierarchicalEstimator):
     """Targets that are real numbers."""
 
     family: ClassVar[Family] = REAL
+    noise_scale_ = Found[float]()
+    noise_shape_ = Found[float]()
+
+    @property
+    def entity_noise_(self) -> FloatArray:
+        """(n_entities,) posterior mean noise of each entity, in units of y: its standard deviation."""
+        return single_threaded_blas(entity_noise)(check_model(self))
 
     @overload
     def predict(
@@ -128,11 +127,11 @@ class RealTarget(HierarchicalRegressor, HierarchicalPredictor):
         return score_events(self.family, *self._scored(Given(X, y, agent, entity, sample_weight)))
 
 
-class BinaryTarget(ClassifierMixin, HierarchicalPredictor):
+class BinaryEstimator(ClassifierMixin, HierarchicalEstimator):
     """Targets with two classes."""
 
     family: ClassVar[Family] = BINARY
-    classes_: NDArray[Any]
+    classes_ = Found[NDArray[Any]]()
 
     def predict_proba(self, X: Any, agent: Any = None, entity: Any = None, output: str | None = None) -> Any:
         """Probability of each class: the mean over labels, effects and draws, not that of a mean score.
@@ -223,67 +222,118 @@ class BinaryTarget(ClassifierMixin, HierarchicalPredictor):
         """
         return score_events(self.family, *self._scored(Given(X, y, agent, entity, sample_weight)))
 
-    def _learn_target(self, y: Any, n_rows: int) -> FloatArray:
-        labels = _class_labels(y, n_rows)
-        check_classification_targets(labels)
-        classes = np.unique(labels)
-        if len(classes) > 2:
-            # scikit-learn's own checks look for the first words
-            raise ArgumentError(
-                f"Only binary classification is supported. The type of the target is {type_of_target(labels)}: `y` has "
-                f"{len(classes)} classes, but this model is for two. Wrap it: "
-                "sklearn.multiclass.OneVsRestClassifier fits one model for each class against all others; the how-to "
-                "'More than two classes' shows it with agents and entities."
-            )
-        if len(classes) < 2:
-            raise _one_class()
-        self.classes_ = classes
-        return (labels == classes[1]).astype(np.float64)
-
-    def _learn_classes(self, recipe: Recipe, shape: TableShape) -> None:
-        if recipe.classes is None:
-            raise ArgumentError("the table's target is a number, but a classifier needs two classes.")
-        if not shape.target_varies:
-            raise _one_class()
-        self.classes_ = class_values(recipe.classes)
-
-    def _streamed_target(self, target: FloatArray) -> FloatArray:
-        return target
-
-    def _target(self, y: Any, n_rows: int) -> FloatArray:
-        labels = _class_labels(y, n_rows)
-        if unknown := int((~np.isin(labels, self.classes_)).sum()):
-            raise ArgumentError(
-                f"`y` has {unknown} of {n_rows} events whose class is not one of the two that were fitted; leave these "
-                "events out, or fit the model again."
-            )
-        return (labels == self.classes_[1]).astype(np.float64)
-
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.classifier_tags.multi_class = False
         return tags
 
 
-def _one_class() -> ArgumentError:
-    return ArgumentError(
-        "`y` has only one class; a classifier needs events of two classes (least 2 classes). Check the target, or that "
-        "the events were not filtered by it."
-    )
+class CountEstimator(RegressorMixin, HierarchicalEstimator):
+    """Targets that are counts."""
 
+    family: ClassVar[Family] = COUNT
+    dispersion_ = Found[float]()
 
-def _class_labels(y: Any, n_rows: int) -> NDArray[Any]:
-    if y is None:
-        raise ArgumentError("requires y to be passed, but the target y is None; pass one class per event row.")
-    labels = column_or_1d(inputs.native_array(y), warn=True)
-    inputs.require_length(labels, "y", "class", n_rows)
-    if labels.dtype.kind == "f" and not np.isfinite(labels).all():
-        missing = int((~np.isfinite(labels)).sum())
-        raise ArgumentError(
-            f"`y` has {missing} missing or infinite classes (NaN or inf) in {n_rows} rows; {CLASS_CURE}."
-        )
-    if labels.dtype.kind == "O" and (missing := sum(inputs.is_missing(label) for label in labels)):
-        raise ArgumentError(f"`y` has {missing} missing classes (NaN) in {n_rows} rows; {CLASS_CURE}.")
-    if labels.dtype.kind == "O" and all(isinstance(label, bool | np.bool_) for label in labels):
-        labels = labels.astype(bool)
-    return np.asarray(labels)
+    def predict(
+        self, X: Any, agent: Any = None, entity: Any = None, exposure: Any = None, output: str | None = None
+    ) -> Any:
+        """Predict the mean count of each event: the mean over labels, effects and draws.
+
+        Parameters
+        ----------
+        X, agent, entity, output : as in `HLCRRegressor.predict`
+        exposure : array (n_events,), number or str, optional
+            As in `fit`: how long, or how many, each event was exposed. None is the column that `fit` used, if X has it;
+            otherwise 1, so that predictions are rates.
+
+        Returns
+        -------
+        ndarray (n_events,)
+        """
+        mean = self._mean(Given(X, agent=agent, entity=entity, exposure=exposure))
+        return self._answer({"prediction": mean}, X, output)
+
+    def predict_interval(
+        self,
+        X: Any,
+        agent: Any = None,
+        entity: Any = None,
+        level: float = 0.9,
+        exposure: Any = None,
+        output: str | None = None,
+    ) -> Any:
+        """Whole numbers between which the count lies with probability `level`, both ends included.
+
+        Counts are coarse, so the probability is as near to `level` as they allow. The lower end leaves out at most half
+        of the rest. Where zeros are common nothing lies below it, and the upper end leaves out the whole rest.
+
+        Returns
+        -------
+        lower, upper : ndarrays (n_events,) of whole numbers, or one frame, as `output` says
+        """
+        return self._interval(Given(X, agent=agent, entity=entity, exposure=exposure), level, output)
+
+    def log_density(
+        self, X: Any, y: Any = None, agent: Any = None, entity: Any = None, exposure: Any = None
+    ) -> FloatArray:
+        """Log of the probability of each event's count, in nats.
+
+        Parameters
+        ----------
+        X, agent, entity, exposure : as in `predict`
+        y : array (n_events,) or str, optional
+            Targets, or the name of their column; None is the column that `fit` used.
+
+        Returns
+        -------
+        ndarray (n_events,)
+        """
+        return self._log_density(Given(X, y, agent, entity, exposure=exposure))
+
+    def adapt(
+        self,
+        X: Any,
+        y: Any = None,
+        agent: Any = None,
+        entity: Any = None,
+        sample_weight: Any = None,
+        exposure: Any = None,
+    ) -> Self:
+        """A copy of the model that also knows new events of known or new entities; the clusters are not refitted.
+
+        Parameters
+        ----------
+        X, y, agent, entity, sample_weight, exposure : as in `fit`; `entity` is required
+
+        Returns
+        -------
+        the same type of estimator
+        """
+        return self._adapt(Given(X, y, agent, entity, sample_weight, exposure))
+
+    def score(
+        self,
+        X: Any,
+        y: Any = None,
+        agent: Any = None,
+        entity: Any = None,
+        sample_weight: Any = None,
+        exposure: Any = None,
+    ) -> Score:
+        """D², the share of the Poisson deviance that is explained, as in scikit-learn's `PoissonRegressor`.
+
+        Parameters
+        ----------
+        X, y, agent, entity, sample_weight : as in `HLCRRegressor.score`
+        exposure : as in `predict`
+
+        Returns
+        -------
+        Score
+        """
+        return score_events(self.family, *self._scored(Given(X, y, agent, entity, sample_weight, exposure)))
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.positive_only = True
+        return tags

@@ -212,7 +212,12 @@ def _entity_counts(model: HierarchicalPredictor) -> list[str] | None:
 
 def strongest_axis(model: HierarchicalPredictor, axes: tuple[Axis, ...]) -> Axis:
     """The axis that moves the target most, on average over the entities."""
-    return axes[int(np.argmax(entity_shares(model) @ axis_strengths(model, axes) ** 2))]
+    return axes[int(np.argmax(mean_strengths(model, axes)))]
+
+
+def mean_strengths(model: HierarchicalPredictor, axes: tuple[Axis, ...]) -> FloatArray:
+    """(axes,) how much each axis moves the target: root mean square over the entities' clusters."""
+    return np.asarray(np.sqrt(entity_shares(model) @ axis_strengths(model, axes) ** 2))
 
 
 def read_given_events(
@@ -304,8 +309,9 @@ def entity_panel(
     return Panel(place_scale(axis), y, marks, legend="")
 
 
-def cycle_panel(model: HierarchicalPredictor, clusters: Sequence[int], axis: Axis, words: str) -> Panel:
+def cycle_panel(model: HierarchicalPredictor, clusters: Sequence[int], axis: Axis) -> Panel:
     """The curves of clusters over one round of a cycle, each against its own mean."""
+    assert axis.cycle is not None
     target = target_axis(model)
     lines = {k: axis_line(model, axis, k) for k in clusters}
     # the last point is the first again
@@ -315,7 +321,7 @@ def cycle_panel(model: HierarchicalPredictor, clusters: Sequence[int], axis: Axi
     ticks = axis.ticks()
     peaks = "; ".join(f"cluster {m.cluster} is highest at {_peak(m, axis, ticks)}" for m in marks)
     unit = f"log {target.name}" if target.is_log else target.name
-    title = f"{unit[:1].upper()}{unit[1:]}, against the {words}’s mean"
+    title = f"{unit[:1].upper()}{unit[1:]}, against the {axis.cycle.whole}’s mean"
     low, high = ends_around([m.y for m in marks], 0.05)
     return Panel(
         place_scale(axis),

@@ -6,6 +6,7 @@ Colours are classes and variables of the page's style sheet, so that figures fol
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -13,7 +14,8 @@ import numpy as np
 from markupsafe import Markup
 
 from fedhlcr._support.arrays import FloatArray
-from fedhlcr._support.wording import number
+from fedhlcr._support.wording import number, percent
+from fedhlcr.analysis.effects import INTERVAL_LEVEL
 from fedhlcr.figures.figure import Mark, Panel, Scale, spread_out
 from fedhlcr.figures.palette import color_class
 
@@ -30,8 +32,11 @@ MOST_LEVEL_TICKS = 14
 LONG_TICK = 6
 # Half the width of a level's mark, as a share of the room of a level.
 HALF_MARK = 0.36
-# The height of a number beside a line, in per cent; more numbers than this stand in two columns by turns.
-LABEL_HEIGHT = 16.0
+# The usual height of a frame, and that of a number beside a line, in font sizes; more numbers than CROWDED stand in two
+# columns by turns. Taller frames are wider too, and have more ticks.
+HEIGHT = 6.8
+TALL = 10.0
+LABEL_HEIGHT = 1.09
 CROWDED = 6
 MOST_LABELS = 12
 STILL = Markup(' vector-effect="non-scaling-stroke"')
@@ -59,43 +64,46 @@ def ticks_of(scale: Scale, most: int = 4) -> tuple[Tick, ...]:
     return tuple(Tick(round(100.0 * at, 2), text) for at, text in scale.ticks_in(most))
 
 
-def ticks_across(scale: Scale) -> tuple[Tick, ...]:
+def ticks_across(scale: Scale, letter: float = LETTER) -> tuple[Tick, ...]:
     """Ticks along x that do not touch each other in a narrow panel."""
     kept = list(ticks_of(scale))
     if scale.kind == "levels":
         return tuple(kept[:: -(-len(kept) // MOST_LEVEL_TICKS) or 1])
-    while len(kept) > 1 and ticks_touch(kept, GAP if len(kept) > 2 else 0.0):
+    while len(kept) > 1 and ticks_touch(kept, GAP if len(kept) > 2 else 0.0, letter):
         kept = kept[::2]
     return tuple(kept)
 
 
-def ticks_touch(ticks: list[Tick], gap: float = GAP) -> bool:
+def ticks_touch(ticks: list[Tick], gap: float = GAP, letter: float = LETTER) -> bool:
     """Whether texts of neighbours are closer than a gap, in per cent; the last two ticks may stand close."""
-    return any(_extent(b)[0] - _extent(a)[1] < gap for a, b in pairwise(ticks))
+    return any(_extent(b, letter)[0] - _extent(a, letter)[1] < gap for a, b in pairwise(ticks))
 
 
-def _extent(tick: Tick) -> tuple[float, float]:
+def _extent(tick: Tick, letter: float) -> tuple[float, float]:
     """Where the text of a tick starts and ends in a narrow panel, in per cent; at an edge it is moved inside."""
-    width = LETTER * len(tick.text)
+    width = letter * len(tick.text)
     start = tick.place - width / 2.0
     if tick.side == "first":
-        start = max(start, tick.place - LETTER)
+        start = max(start, tick.place - letter)
     elif tick.side == "last":
-        start = min(start, tick.place + LETTER - width)
+        start = min(start, tick.place + letter - width)
     return start, start + width
 
 
-def frame(panel: Panel, css: str = "") -> Markup:
-    """A panel with its ticks, the labels of its sides, and the numbers of clusters at the ends of lines."""
+def frame(panel: Panel, height: float = HEIGHT) -> Markup:
+    """A panel with its ticks, the labels of its sides, and the numbers of clusters at the ends of lines.
+
+    `height` is about that which the style sheet gives the frame, in font sizes.
+    """
     panel = panel.fitted()
-    y_ticks = ticks_of(panel.y)
-    parts = [_spans(y_ticks, "y-ticks", "bottom"), picture(panel, css)]
+    y_ticks = ticks_of(panel.y, 4 if height < TALL else 6)
+    parts = [_spans(y_ticks, "y-ticks", "bottom"), picture(panel)]
     if panel.ends:
-        labels = line_labels(panel)
+        labels = line_labels(panel, height)
         own = Markup("").join(Markup('<span style="bottom:{}%">{}</span>').format(at, tag(k)) for at, k in labels)
         crowded = " crowded" if len(labels) > CROWDED else ""
         parts.append(Markup('<div class="line-labels{}" aria-hidden="true">{}</div>').format(crowded, own))
-    parts.append(_spans(ticks_across(panel.x), "x-ticks", "left"))
+    parts.append(_spans(ticks_across(panel.x, LETTER * HEIGHT / height), "x-ticks", "left"))
     if panel.x.label:
         parts.append(Markup('<div class="x-label">{}</div>').format(panel.x.label))
     label = Markup('<div class="y-label">{}</div>').format(panel.y.label) if panel.y.label else Markup("")
@@ -111,12 +119,13 @@ def is_roomy(panel: Panel) -> bool:
 def figure(panel: Panel) -> Markup:
     """A small figure: its title, the names of its lines, and the panel."""
     names = [mark for mark in panel.marks if mark.name]
+    bare = replace(panel, y=replace(panel.y, label=""))
     entries = Markup("").join(
         Markup('<span><i class="dash {}"></i>{}</span>').format(mark.role, mark.name) for mark in names
     )
     legend = Markup('<span class="legend">{}</span>').format(entries) if len(names) > 1 else Markup("")
     return Markup('<figure class="small"><figcaption>{}{}</figcaption>{}</figure>').format(
-        panel.title, legend, frame(panel)
+        panel.title, legend, frame(bare)
     )
 
 
@@ -130,58 +139,64 @@ def _spans(ticks: tuple[Tick, ...], css: str, side: str) -> Markup:
     return Markup('<div class="{}" aria-hidden="true">{}</div>').format(css, spans)
 
 
-def line_labels(panel: Panel) -> tuple[tuple[float, int], ...]:
+def line_labels(panel: Panel, height: float = HEIGHT) -> tuple[tuple[float, int], ...]:
     """Where to write the numbers of lines at their right ends, in per cent, so that they do not hide each other."""
     ends = sorted(
         (float(panel.y.fractions(np.array(value)).clip(0.0, 1.0)), k) for k, value in panel.ends[:MOST_LABELS]
     )
-    half = LABEL_HEIGHT / 200.0
+    size = LABEL_HEIGHT / height
+    half = size / 2.0
     # many labels stand in two columns by turns
-    step = LABEL_HEIGHT / (200.0 if len(ends) > CROWDED else 100.0)
+    step = half if len(ends) > CROWDED else size
     inside = (np.array([end for end, _ in ends]) - half) / (1.0 - 2.0 * half)
     places = spread_out(inside.clip(0.0, 1.0), step / (1.0 - 2.0 * half)) * (1.0 - 2.0 * half) + half
     return tuple((round(100.0 * float(place), 1), k) for place, (_, k) in zip(places, ends, strict=True))
 
 
-def rows(panel: Panel) -> Markup:
-    """A panel of intervals as a list: for each row its name or cluster, its mark, and its value."""
+def rows(panel: Panel, has_tags: bool = True) -> Markup:
+    """A panel of intervals as a list: for each row its name or its cluster's tag, its mark, and its value."""
     panel = panel.fitted()
-    names = dict(panel.y.ticks or ())
     rules = tuple(mark for mark in panel.marks if mark.shape == "rule")
-    made = []
-    for mark in panel.marks:
-        if mark.shape == "rule":
-            continue
-        words = mark.name or names[float(mark.y[0])]
-        head = (
-            Markup('<span class="name" title="{0}">{0}</span>').format(words)
-            if mark.cluster is None
-            else (tag(mark.cluster) if words else Markup(""))
-        )
-        value = number(float(mark.x[0]), 2) if mark.shape == "levels" else ""
-        known = mark.has_ends and bool(np.isfinite(mark.low[0]))
-        interval = f"{number(float(mark.low[0]))} to {number(float(mark.high[0]))}" if known else ""
-        told = ", ".join(filter(None, [panel.title, words if mark.cluster is None else f"cluster {mark.cluster}"]))
-        told = f"{told}: {number(float(mark.x[0]))}{f', from {interval}' if interval else ''}" if value else told
-        own = Panel(panel.x, Scale(mark.y[0] - 1.0, mark.y[0] + 1.0), (*rules, mark), told=told)
-        css = "faded" if "faded" in mark.role else "between" if not value else ""
-        made.append(
-            Markup('<li class="{}">{}{}<span class="value" title="{}">{}</span></li>').format(
-                css, head, picture(own), f"interval: {interval}" if interval else "", value
-            )
-        )
-    return Markup('<ul class="whisker-rows">{}</ul>{}').format(
-        Markup("").join(made), _spans(ticks_across(panel.x), "x-ticks", "left")
+    items = Markup("").join(_row(mark, panel, rules, has_tags) for mark in panel.marks if mark.shape != "rule")
+    ticks = _spans(ticks_across(panel.x), "x-ticks", "left")
+    return Markup('<ul class="whisker-rows">{}</ul><div class="x-side">{}</div>').format(items, ticks)
+
+
+def _row(mark: Mark, panel: Panel, rules: tuple[Mark, ...], has_tags: bool) -> Markup:
+    head = Markup('<span class="name" title="{0}">{0}</span>').format(mark.name)
+    words = mark.name
+    level = ""
+    if mark.cluster is not None:
+        head = tag(mark.cluster) if has_tags else Markup("")
+        words = f"{panel.title}, cluster {mark.cluster}"
+        level = f"{percent(INTERVAL_LEVEL)} interval: "
+    value = ""
+    interval = ""
+    if mark.shape == "levels":
+        value = number(float(mark.x[0]), 2)
+        if np.isfinite(mark.low[0]):
+            interval = f"{number(float(mark.low[0]))} to {number(float(mark.high[0]))}"
+        words = f"{words}: {number(float(mark.x[0]))}{f', from {interval}' if interval else ''}"
+    own = Panel(panel.x, Scale(float(mark.y[0]) - 1.0, float(mark.y[0]) + 1.0), (*rules, mark), told=words)
+    css = "faded" if "faded" in mark.role else "" if value else "between"
+    title = f"{level}{interval}" if interval else ""
+    return Markup('<li class="{}">{}{}<span class="value" title="{}">{}</span></li>').format(
+        css, head, picture(own), title, value
     )
 
 
-def picture(panel: Panel, css: str = "") -> Markup:
+def picture(panel: Panel) -> Markup:
     """The marks of a panel, with a text for those who do not see them."""
     panel = panel.fitted()
     drawn = Markup("").join(_SHAPES[mark.shape](mark, panel) for mark in panel.marks if mark.shape in _SHAPES)
     return Markup(
-        '<svg class="frame {}" viewBox="0 0 100 100" preserveAspectRatio="none" role="img" aria-label="{}">{}</svg>'
-    ).format(css, panel.told or panel.title, drawn)
+        '<svg class="frame" viewBox="0 0 100 100" preserveAspectRatio="none" role="img" aria-label="{}">{}</svg>'
+    ).format(panel.told or panel.title, drawn)
+
+
+def _color(mark: Mark) -> str:
+    """CSS classes that decide a colour: of the cluster or, without one, of the role."""
+    return mark.role if mark.cluster is None else color_class(mark.cluster)
 
 
 def _css(mark: Mark) -> str:
@@ -206,7 +221,7 @@ def _line(mark: Mark, panel: Panel) -> Markup:
         _, high = _at(panel, mark.x, mark.high)
         if np.isfinite(low).all() and np.isfinite(high).all():
             outline = _path(np.concatenate([x, x[::-1]]), np.concatenate([high, low[::-1]]))
-            drawn += Markup('<path class="band {}" d="{}Z"/>').format(_css(mark), outline)
+            drawn += Markup('<path class="band {}" d="{}Z"/>').format(_color(mark), outline)
     if len(mark.y) and (d := _path(*_at(panel, mark.x, mark.y))):
         drawn += Markup('<path class="{}" d="{}"{}/>').format(_css(mark), d, STILL)
     return drawn
@@ -231,7 +246,7 @@ def _levels(mark: Mark, panel: Panel) -> Markup:
         if mark.has_ends and np.isfinite([mark.low[n], mark.high[n]]).all():
             low, high = 100.0 - 100.0 * panel.y.fractions(np.array([mark.low[n], mark.high[n]]))
             drawn += Markup('<rect class="band {}" x="{:.2f}" y="{:.2f}" width="{:.2f}" height="{:.2f}"/>').format(
-                _css(mark), x[0], high, x[1] - x[0], max(low - high, 0.0)
+                _color(mark), x[0], high, x[1] - x[0], max(low - high, 0.0)
             )
         drawn += Markup('<path class="{}" d="{}"{}/>').format(_css(mark), _path(x, mean), STILL)
     return drawn
@@ -245,7 +260,7 @@ def _whiskers(mark: Mark, panel: Panel) -> Markup:
         here = np.repeat(along[n], 2)
         x, y = _at(panel, ends, here) if mark.is_across else _at(panel, here, ends)
         d += _path(x.clip(0.0, 100.0), y.clip(0.0, 100.0))
-    return Markup('<path class="whisker {}" d="{}"{}/>').format(_css(mark), d, STILL) if d else Markup("")
+    return Markup('<path class="whisker" d="{}"{}/>').format(d, STILL) if d else Markup("")
 
 
 def _bars(mark: Mark, panel: Panel) -> Markup:

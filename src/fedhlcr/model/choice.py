@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
+from fedhlcr.data.families import Family
 from fedhlcr.exceptions import ArgumentError
 from fedhlcr.model.binary import Logistic
 from fedhlcr.model.counts import NegativeBinomial
@@ -38,3 +42,26 @@ def chosen_likelihood(likelihood: str, effects: EffectsName, noise: NoiseName) -
     if noise == "common":
         return GAUSSIAN if effects == "none" else MixedCommonNoise.name
     return MixedEntityNoise.name if noise == "entity" else MixedStudentNoise.name
+
+
+def likelihood_of(family: Family, settings: Mapping[str, Any]) -> str:
+    """The name of the likelihood that these settings of an estimator mean; the paper's algorithms have the paper's."""
+    if family.likelihood is not None:
+        return family.likelihood
+    likelihood = settings.get("likelihood", AUTO)
+    effects = settings["effects"]
+    if settings.get("rule") == "blend" or settings.get("privacy") is not None:
+        return GAUSSIAN
+    if settings.get("sampler") == "collapsed" and likelihood == AUTO:
+        if effects not in ("auto", "none"):
+            raise ArgumentError(
+                f"sampler='collapsed' is the paper's algorithm, without effects; `effects` is {effects!r}. Use "
+                "sampler='blocked', or effects='none'."
+            )
+        if settings["noise"] == "student":
+            raise ArgumentError(
+                "sampler='collapsed' is the paper's algorithm, with one noise scale; `noise` is 'student'. Use "
+                "sampler='blocked', or noise='common'."
+            )
+        return GAUSSIAN
+    return chosen_likelihood(likelihood, effects, settings["noise"])

@@ -11,8 +11,8 @@ How to add a likelihood
  3. Derive a class from `Likelihood`, set `name` and `globals_type`, write the abstract methods, and decorate the class
     with `register`. The prior of the coefficients, w_k ~ N(μ, diag(δ²)) with μ and δ fixed or learned, is here: `start`
     calls `start_with`, and `draw` ends with `with_coef_prior`. Only the noise is left.
- 4. Pass its name: `HLCRRegressor(likelihood=name)`. Every process of a federation must import the class, since only the
-    name travels.
+ 4. Derive an estimator of it, `class MyRegressor(HLCRRegressor): own_likelihood = name`. Every process of a federation
+    must import the likelihood's class, since only the name travels.
 
 `model.gaussian` is the likelihood of the paper. `tests/model/test_second_likelihood.py` holds a whole second one, with
 a noise scale for each cluster, in about 60 lines.

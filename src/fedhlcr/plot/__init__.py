@@ -12,41 +12,11 @@ try:
 except ModuleNotFoundError as missing:
     raise _missing_extra("fedhlcr.plot needs matplotlib", "plot") from missing
 
-from fedhlcr.plot._of_events import (
-    calibration,
-    effects,
-    entity,
-    posterior_predictive,
-    predicted_against_observed,
-    reliability,
-)
-from fedhlcr.plot._of_models import (
-    agent_map,
-    cluster_counts,
-    cluster_weights,
-    coefficients,
-    curves,
-    label_certainty,
-    ratios,
-    traces,
-)
+from fedhlcr.plot._of_events import *  # noqa: F403 - each module names its public functions
+from fedhlcr.plot._of_models import *  # noqa: F403
 
-__all__ = [
-    "agent_map",
-    "calibration",
-    "cluster_counts",
-    "cluster_weights",
-    "coefficients",
-    "curves",
-    "effects",
-    "entity",
-    "label_certainty",
-    "posterior_predictive",
-    "predicted_against_observed",
-    "ratios",
-    "reliability",
-    "traces",
-]
+# the public functions of both modules, and nothing else
+__all__ = sorted(name for name in globals() if not name.startswith("_"))
 
 
 def __dir__() -> list[str]:

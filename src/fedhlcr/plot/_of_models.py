@@ -35,6 +35,17 @@ from fedhlcr.plot._drawing import (
 )
 from fedhlcr.posterior.alignment import mean_compositions
 
+__all__ = [
+    "agent_map",
+    "cluster_counts",
+    "cluster_weights",
+    "coefficients",
+    "curves",
+    "label_certainty",
+    "ratios",
+    "traces",
+]
+
 SCALES = ("common", "own")
 # Inches of a panel of curves, and panels in a row.
 CURVE_SIZE = (2.4, 2.1)

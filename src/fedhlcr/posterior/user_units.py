@@ -23,10 +23,17 @@ from fedhlcr.posterior.prediction import Posterior
 class HasUnits(Protocol):
     """What is asked of a fitted model here."""
 
-    posterior_: Posterior
-    recipe_: Recipe | None
-    feature_means_: FloatArray
-    feature_spreads_: FloatArray
+    @property
+    def posterior_(self) -> Posterior: ...
+
+    @property
+    def recipe_(self) -> Recipe | None: ...
+
+    @property
+    def feature_means_(self) -> FloatArray: ...
+
+    @property
+    def feature_spreads_(self) -> FloatArray: ...
 
 
 def to_user_units(model: HasUnits, coef: FloatArray) -> tuple[FloatArray, FloatArray]:

@@ -6,51 +6,45 @@ the tables of agents and entities, which the page has anyway.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
-from markupsafe import Markup
 
 from fedhlcr._support.arrays import FloatArray, IndexArray
-from fedhlcr._support.wording import Noun, number
-from fedhlcr.analysis.axis_lines import target_axis
+from fedhlcr._support.wording import number
+from fedhlcr.analysis.axis_lines import TargetAxis, target_axis
 from fedhlcr.analysis.effects import INTERVAL_LEVEL
 from fedhlcr.analysis.facts import AgentFacts
+from fedhlcr.analysis.ticks import tick_text
 from fedhlcr.data.hierarchy import UNKNOWN
 from fedhlcr.estimators.base import HierarchicalPredictor
-from fedhlcr.report.charts import color_class
-from fedhlcr.report.entity_lines import DrawnAxis, drawn_axes, entity_lines, pack_events
+from fedhlcr.figures.palette import color_class
+from fedhlcr.figures.svg import LONG_TICK
+from fedhlcr.report.entity_lines import DrawnAxis, drawn_axes, entity_lines, pack_events, pack_lines
 from fedhlcr.report.events import DrawnEvents
 from fedhlcr.report.findings import Findings, ListedEntities
-from fedhlcr.report.packing import CHARACTERS_PER_BYTE, pack, pack_shares, to_block
-from fedhlcr.report.room import MAX_SHARES, most_shares, room_for_details, size_of_agents, size_of_entities
+from fedhlcr.report.packing import (
+    CHARACTERS_PER_BYTE,
+    MAX_SHARES,
+    most_shares,
+    pack,
+    pack_shares,
+    room_for_details,
+    size_of_agents,
+    size_of_entities,
+    to_block,
+)
 
+# Numbers of ticks of the target on its whole range, and for logarithms between two powers of ten.
+MOST_TICKS = (5, 10, 20, 40, 80, 160, 320, 640)
+PARTS_OF_TEN = (9, 18, 45, 90, 180)
 # Axes and events of each entity: as many as fit for all entities, but not fewer than the last of these.
 DETAILS = ((4, 40), (4, 20), (3, 12))
 N_NEIGHBOURS = 5
 # Beyond this number, agents have no neighbours.
 MOST_AGENTS = 20_000
 BYTES_PER_VALUE = 2
-
-
-@dataclass(frozen=True)
-class Explorer:
-    """The explorer's section of a page.
-
-    Attributes
-    ----------
-    data : for a script element
-    has_agents : whether agents can be looked up: there is more than one
-    has_events : whether lines have dots
-    n_detailed, n_entities : numbers of entities with details, and of all
-    """
-
-    data: Markup
-    has_agents: bool
-    has_events: bool
-    n_detailed: int
-    n_entities: int
 
 
 class Detail(NamedTuple):
@@ -63,7 +57,7 @@ class Detail(NamedTuple):
 
 def explorer_section(
     model: HierarchicalPredictor, findings: Findings, events: DrawnEvents | None, judged: DrawnEvents | None
-) -> Explorer | None:
+) -> dict[str, Any] | None:
     """The explorer of all listed entities and their agents; None if the model holds none.
 
     Parameters
@@ -71,6 +65,7 @@ def explorer_section(
     events : events to draw as dots; None draws none
     judged : held-out events, for the errors of agents
     """
+    names = findings.names
     entities = findings.entities
     agents = findings.agents
     if entities is None or agents is None:
@@ -81,26 +76,30 @@ def explorer_section(
     room = room_for_details(of_agents, of_entities)
     detail = _choose_detail(entities, drawn_axes(model, known), known, room)
     target = target_axis(model)
+    details = _details(model, entities, detail, known)
     data = {
-        "nouns": {"agent": _forms(findings.names.agent), "entity": _forms(findings.names.entity)},
+        "nouns": {name: [noun.one, noun.many] for name, noun in (("agent", names.agent), ("entity", names.entity))},
         "colors": [color_class(k) for k in range(model.n_clusters_)],
         "target": {
             "name": target.name,
             "base": target.base,
             "offset": target.offset,
             "percent": target.family.has_classes,
+            **_target_ticks(target, details),
         },
         "level": INTERVAL_LEVEL,
         "first": _first(entities, detail),
         "shares": pack_shares(entities.probability, most_shares(entities.n_all)),
-        **_details(model, entities, detail, known),
+        **details,
         "agents": _agents(agents, judged) if len(agents) > 1 else None,
     }
-    return Explorer(to_block(data), len(agents) > 1, known is not None, len(detail.rows), len(entities))
-
-
-def _forms(noun: Noun) -> list[str]:
-    return [noun.one, noun.many]
+    return {
+        "data": to_block(data),
+        "has_agents": len(agents) > 1,
+        "has_events": known is not None,
+        "n_detailed": len(detail.rows),
+        "n_entities": len(entities),
+    }
 
 
 def _first(entities: ListedEntities, detail: Detail) -> int:
@@ -155,10 +154,49 @@ def _details(
     return {
         "detailed": None if len(rows) == len(entities) else pack(rows),
         "axes": [axis.to_plain() for axis in axes],
-        "lines": entity_lines(model, axes, positions).to_plain() if axes else None,
+        "lines": pack_lines(*entity_lines(model, axes, positions)) if axes else None,
         "events": drawn,
         "neighbours": pack(nearest(coordinates(model)[positions], N_NEIGHBOURS)),
     }
+
+
+def _target_ticks(target: TargetAxis, details: dict[str, Any]) -> dict[str, Any]:
+    """Ticks of the target from wide steps to narrow ones, of which the page's script takes those that fit a chart.
+
+    `least` is the range of the lowest chart, so that it has ticks; `longest` are the letters of a tick that needs no
+    more room than usual.
+    """
+    found: dict[str, Any] = {"ticks": [], "least": 0.0, "longest": LONG_TICK}
+    if details["lines"] is None:
+        return found
+    low = details["lines"]["low"]
+    high = details["lines"]["high"]
+    if (events := details["events"]) is not None:
+        # events are drawn around lines, or as they are
+        around = (low, high) if events["adjusted"] else (0.0, 0.0)
+        low, high = min(low, around[0] + events["low"]), max(high, around[1] + events["high"])
+    steps = tick_steps(target, low, high)
+    values = np.array([value for value, _ in steps[-1]])
+    gaps = np.diff(values) if len(values) > 1 else np.array([high - low])
+    return found | {"ticks": steps, "least": 2.0 * float(gaps.max())}
+
+
+def tick_steps(target: TargetAxis, low: float, high: float) -> list[list[tuple[float, str]]]:
+    """(value on the model's scale, text) of ticks between two values, in ever narrower steps."""
+    steps: list[list[tuple[float, str]]] = []
+    for most in MOST_TICKS:
+        ticks = [(round(value, 9), text) for value, text in target.ticks(low, high, most)]
+        if not steps or len(ticks) > len(steps[-1]):
+            steps.append(ticks)
+    if target.base is None or not steps[-1]:
+        return steps
+    # within a power of ten, evenly spaced values are read more easily
+    powers = range(math.floor(math.log10(target.base**low)), math.ceil(math.log10(target.base**high)))
+    for parts in PARTS_OF_TEN:
+        shown = [10.0**power * (1.0 + 9.0 * n / parts) for power in powers for n in range(parts)]
+        places = [(round(math.log(value, target.base), 9), tick_text(value - target.offset)) for value in shown]
+        steps.append([(place, text) for place, text in places if low <= place <= high])
+    return steps
 
 
 def coordinates(model: HierarchicalPredictor) -> FloatArray:

@@ -10,12 +10,14 @@ from markupsafe import Markup
 
 from fedhlcr._support.arrays import FloatArray, IndexArray
 from fedhlcr._support.wording import percent
+from fedhlcr.analysis.axes import feature_axes
 from fedhlcr.analysis.names import shortened
 from fedhlcr.estimators.base import HierarchicalPredictor
-from fedhlcr.report.charts import color_class
+from fedhlcr.figures.figure import Panel
+from fedhlcr.figures.lines import cycle_panel, strongest_axis
+from fedhlcr.figures.palette import color_class
 from fedhlcr.report.findings import Findings, ListedEntities
 from fedhlcr.report.places import Places
-from fedhlcr.report.seasons import Seasons, season_curves
 
 # Width of the drawing, its smallest and largest height, and the radius of a dot, in the same units.
 WIDTH = 1000.0
@@ -40,6 +42,8 @@ FEW = 100
 WORTH_IT = 0.8
 STEPS = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 45.0)
 MAX_MERIDIANS = 7
+# Clusters with a curve, largest first.
+MAX_CURVES = 6
 # The angle between dots around one place fills a disc evenly.
 GOLDEN_ANGLE = 2.399963
 
@@ -76,7 +80,7 @@ class Map:
     n_all: int
     n_beyond: int
     n_drawn: int | None
-    seasons: Seasons | None
+    seasons: Panel | None
 
 
 def map_section(model: HierarchicalPredictor, findings: Findings, places: Places) -> Map:
@@ -109,8 +113,16 @@ def map_section(model: HierarchicalPredictor, findings: Findings, places: Places
         n_all=len(entities),
         n_beyond=int(((x < 0.0) | (x > WIDTH) | (y < 0.0) | (y > frame.height)).sum()),
         n_drawn=len(dots) if shared else None,
-        seasons=season_curves(model, shown),
+        seasons=season_panel(model, shown),
     )
+
+
+def season_panel(model: HierarchicalPredictor, clusters: IndexArray) -> Panel | None:
+    """The curves of the largest clusters over the strongest cycle; None if there is no cycle."""
+    axes = tuple(axis for axis in feature_axes(model) if axis.cycle is not None)
+    if not axes:
+        return None
+    return cycle_panel(model, clusters[:MAX_CURVES].tolist(), strongest_axis(model, axes))
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,10 @@ import numpy as np
 
 from fedhlcr._support.wording import percent
 from fedhlcr.analysis.evaluation import LEVEL, MODEL, Evaluation
-from fedhlcr.analysis.scores import BIN_LEVEL, METRICS, SHOWN, calibration_bins
+from fedhlcr.analysis.scores import BIN_LEVEL, METRICS, SHOWN
 from fedhlcr.analysis.simpler import ONE_RATE, RIDGE_PER_ENTITY
 from fedhlcr.data.families import FamilyName
-from fedhlcr.report import charts
+from fedhlcr.figures.fit import cloud_panel, reliability_panel
 from fedhlcr.report.findings import Findings
 
 CAPTIONS: dict[FamilyName, str] = {
@@ -46,10 +46,10 @@ def score_section(findings: Findings, scores: Evaluation) -> dict[str, Any]:
     shown = SHOWN[family.name]
     # coverage and width of intervals have a place of their own
     names = shown.own if family.has_classes else shown.compared
-    picture, ends = charts.density(scores.observed, scores.predicted)
     if family.has_classes:
-        picture = charts.reliability(calibration_bins(scores.observed, scores.predicted), scores.predicted)
-        ends = ("0", "1")
+        picture = reliability_panel(scores.observed, scores.predicted, has_classes=True)
+    else:
+        picture = cloud_panel(scores.observed, scores.predicted, is_cut=True)
     entity = findings.names.entity.one
     called = {ONE_RATE: "the same for all events"}
     rows = [
@@ -70,7 +70,6 @@ def score_section(findings: Findings, scores: Evaluation) -> dict[str, Any]:
         "has_gauge": names[0] == "r2",
         "rows": rows,
         "picture": picture,
-        "ends": ends,
         "caption": CAPTIONS[family.name],
         "note": _note(scores, entity),
         "by_agent": _by_agent(findings, scores),

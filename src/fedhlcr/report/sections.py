@@ -10,11 +10,17 @@ import numpy as np
 from fedhlcr._support.wording import ROUND, byte_size, capital, number, percent
 from fedhlcr.analysis.axes import axis_of, feature_axes
 from fedhlcr.analysis.axis_lines import target_axis
+from fedhlcr.analysis.contrasts import contrasts_of
 from fedhlcr.analysis.evaluation import Evaluation
 from fedhlcr.analysis.facts import SURE
 from fedhlcr.analysis.rounds import FederatedRun
-from fedhlcr.analysis.words import members_in_words, noise_words, without_effects
+from fedhlcr.analysis.words import effect_columns, members_in_words, noise_words, without_effects
 from fedhlcr.estimators.base import HierarchicalPredictor
+from fedhlcr.figures.agents import by_main_cluster
+from fedhlcr.figures.estimates import contrast_panel, contrast_unit
+from fedhlcr.figures.figure import Panel
+from fedhlcr.figures.lines import mean_strengths
+from fedhlcr.figures.runs import run_panel, trace_panel
 from fedhlcr.model.likelihood import GAUSSIAN
 from fedhlcr.report import charts, listings, story
 from fedhlcr.report.findings import Findings, ListedEntities
@@ -25,6 +31,10 @@ OPEN_CARDS = 6
 MATRIX_AGENTS = 60
 N_UNCERTAIN = 10
 MOST_ROWS = 12
+# Charts of effects, those shown at once, and clusters in each of them.
+MOST_CHARTS = 12
+FIRST_CHARTS = 6
+MOST_CLUSTERS = 16
 
 
 def cluster_section(findings: Findings) -> dict[str, Any]:
@@ -59,8 +69,29 @@ def cluster_section(findings: Findings) -> dict[str, Any]:
         "shares": charts.share_bar([(c.number, c.share) for c in findings.clusters], certainty.blurred),
         "listing": listing,
         "has_intervals": any(column.ranges for column in listing.columns),
-        "has_levels": bool(findings.category_levels),
+        "meanings": [
+            f"{column.label}: {column.hint}" for column in listing.columns if column.kind not in ("cluster", "effect")
+        ],
+        "effect_columns": effect_columns(findings),
         "target": target.name,
+    }
+
+
+def effect_section(findings: Findings) -> dict[str, Any] | None:
+    """Charts of the strongest features; None without features that vary."""
+    model = findings.model
+    axes = feature_axes(model)
+    strength = mean_strengths(model, axes)
+    order = [axes[a] for a in np.argsort(-strength, kind="stable") if strength[a] > 0.0][:MOST_CHARTS]
+    contrasts = [contrast for axis in order for contrast in contrasts_of(model, axis)][:MOST_CHARTS]
+    if not contrasts:
+        return None
+    charts = [contrast_panel(model, contrast, MOST_CLUSTERS, findings.certainty.blurred) for contrast in contrasts]
+    return {
+        "charts": charts[:FIRST_CHARTS],
+        "more": charts[FIRST_CHARTS:],
+        "unit": contrast_unit(target_axis(model)),
+        "n_hidden": max(0, model.n_clusters_ - MOST_CLUSTERS),
     }
 
 
@@ -74,7 +105,7 @@ def agent_section(findings: Findings, scores: Evaluation | None) -> dict[str, An
         section["listing"] = listings.agent_listing(agents, findings.names, scores)
         if agents.weights.shape[1] > 1:
             if len(agents) <= MATRIX_AGENTS:
-                order = np.lexsort((-agents.weights.max(axis=1), agents.main_cluster))
+                order, _ = by_main_cluster(agents.weights)
                 section["matrix"] = [(agents.ids[i], agents.weights[i].tolist(), int(i)) for i in order]
             else:
                 section["picture"] = charts.agent_picture(agents.weights)
@@ -204,41 +235,20 @@ def round_section(findings: Findings, run: FederatedRun) -> dict[str, Any]:
         *((name, {name: values}, False) for name, values in run.scales.items()),
         ("error on the validation set", {"error": run.column("validation_mse")}, False),
     ]
+    steps = np.arange(1.0, n + 1.0)
     pictures = [
-        charts.line_chart(title, np.arange(1.0, n + 1.0), list(lines.items()), "round", zero)
+        run_panel(title, [(name, steps, values) for name, values in lines.items()], "round", is_count=zero)
         for title, lines, zero in drawn
         if any(np.isfinite(values).any() for values in lines.values())
     ]
     return {"facts": facts, "pictures": pictures, "all": run, "sent": story.what_is_sent(findings, run)}
 
 
-def traces(model: HierarchicalPredictor) -> list[charts.LineChart]:
+def traces(model: HierarchicalPredictor) -> list[Panel]:
     """Charts of a centralised fit, sweep by sweep, with a line for each chain."""
-    trace: Any = getattr(model, "trace_", None)
+    trace = getattr(model, "trace_", None)
     if trace is None or not len(trace):
         return []
-    chains = [trace[trace["chain"] == chain] for chain in np.unique(trace["chain"])]
-    shortest = min(len(chain) for chain in chains)
-    x = np.arange(1.0, shortest + 1.0)
-    # the steep rise in the first sweeps would flatten the rest of the chart
-    start = shortest // 10
-    kept = np.flatnonzero(chains[0]["kept"][:shortest])
-    mark = float(x[kept[0]]) if len(kept) and kept[0] > start else None
-    return [
-        charts.line_chart(
-            title,
-            x[start:],
-            [
-                (f"chain {number_of}", chain[name][start:shortest].astype(float))
-                for number_of, chain in enumerate(chains)
-            ],
-            "sweep",
-            zero,
-            mark,
-        )
-        for title, name, zero in (
-            ("log joint", "log_joint", False),
-            ("clusters in use", "n_clusters", True),
-            *((q.heading, q.name, False) for q in model.posterior_.likelihood.globals_type.traced_scales()),
-        )
-    ]
+    scales = [(q.heading, q.name) for q in model.posterior_.likelihood.globals_type.traced_scales()]
+    quantities = [("log joint", "log_joint"), ("clusters in use", "n_clusters"), *scales]
+    return [trace_panel(model, name, title=title) for title, name in quantities]

@@ -42,8 +42,15 @@ from fedhlcr.storage import records
 from fedhlcr.storage.codec import Record
 from fedhlcr.storage.model_facts import PRIVATE
 
-# Settings that belong to the machine or the run, not to the model.
-UNSAVED = ("n_threads", "precision", "verbose", "checkpoint", "random_state", "engine")
+# Settings that belong to the machine or the run, not to the model, with the values that a loaded model has.
+UNSAVED: dict[str, Any] = {
+    "n_threads": None,
+    "precision": "double",
+    "verbose": False,
+    "checkpoint": None,
+    "random_state": 0,
+    "engine": "in_process",
+}
 # The estimators that older releases know.
 REGRESSORS = ("HLCRRegressor", "FedHLCRRegressor")
 # Settings that were added later, with the values that older files have without saying so. These are not written, so
@@ -57,11 +64,10 @@ LATER_FEDERATED = {"privacy": None, "aggregation": "plain", "fixed_point": False
 PUBLIC_PROVENANCE = ("fedhlcr", "python", "numpy", "created")
 
 
-def to_record(model: FittedModel, *, public: bool = False) -> Record:
-    """The fields of a model file; arrays are those of the model, not copies."""
+def to_record(model: FittedModel) -> Record:
+    """The fields of a model file; arrays are those of the model, not copies. One without agents has no private part."""
     posterior = model.posterior_
-    # a model without agents has no private part
-    public = public or not len(posterior.memory.entities)
+    public = not len(posterior.memory.entities)
     record: Record = {
         "about": json.dumps(_about(model, public=public), default=_plain),
         **{f"standardization.{name}": value for name, value in posterior.standardization.to_record().items()},
@@ -71,7 +77,7 @@ def to_record(model: FittedModel, *, public: bool = False) -> Record:
         **{f"draws.{name}": value for name, value in posterior.draws.to_record().items()},
     }
     for name in ("trace", "history"):
-        table = getattr(model, f"{name}_", None)
+        table = getattr(model, f"{name}_")
         if table is not None:
             columns = [column for column in table.dtype.names if column != "participants"]
             record |= {f"{name}.{column}": table[column] for column in columns}
@@ -81,16 +87,16 @@ def to_record(model: FittedModel, *, public: bool = False) -> Record:
 
 
 def _about(model: FittedModel, *, public: bool) -> dict[str, Any]:
-    dataclasses = {name: asdict(value) for name in ("limits", "privacy") if (value := getattr(model, name, None))}
+    dataclasses = {name: asdict(value) for name in ("limits", "privacy") if (value := model.settings.get(name))}
     is_regressor = model.saved_as in REGRESSORS
     settings = {
         name: value
-        for name, value in plain_settings(model.get_params()).items()
+        for name, value in plain_settings(model.settings).items()
         if name not in UNSAVED
         and (not is_regressor or (name, value) not in LATER_SETTINGS.items())
         and (name, value) not in (LATER_SHARED | LATER_FEDERATED).items()
     }
-    names = getattr(model, "feature_names_in_", None)
+    names = model.feature_names_in_
     provenance = provenance_of(model)
     if public:
         provenance = {name: provenance[name] for name in PUBLIC_PROVENANCE if name in provenance}
@@ -107,11 +113,11 @@ def _about(model: FittedModel, *, public: bool) -> dict[str, Any]:
         # in a public file, only an agent without a name may be mentioned: a name is private
         "one_agent": model.sole_agent_ is not None and (not public or canonical_text(model.sole_agent_[0]) == ""),
         "diagnostics": [list(figures) for figures in model.diagnostics_],
-        "stop_reason": getattr(model, "stop_reason_", None),
+        "stop_reason": model.stop_reason_,
         "recipe": None if model.recipe_ is None else model.recipe_.to_json(),
         "provenance": provenance,
-        **({} if (classes := getattr(model, "classes_", None)) is None else {"classes": plain_classes(classes)}),
-        **({} if (plan := getattr(model, "privacy_", None)) is None else {"privacy": plan.to_dict()}),
+        **({} if (classes := model.classes_) is None else {"classes": plain_classes(classes)}),
+        **({} if (plan := model.privacy_) is None else {"privacy": plan.to_dict()}),
         # releases before this field neither write nor read it
         **({} if model.comparison_ is None else {"comparison": model.comparison_.to_dict()}),
     }
@@ -184,7 +190,7 @@ def _private_part(model: FittedModel) -> Record:
     position = {text: place for place, text in enumerate(index.agents.texts)}
     if model.sole_agent_ is not None:
         record["sole_agent"] = position[canonical_text(model.sole_agent_[0])]
-    history = getattr(model, "history_", None)
+    history = model.history_
     if history is not None:
         took_part = [[position[canonical_text(agent)] for agent in agents] for agents in history["participants"]]
         record["participants"] = np.array([place for places in took_part for place in places], dtype=np.int64)

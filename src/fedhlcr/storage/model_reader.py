@@ -1,4 +1,4 @@
-"""Read the parts of a model file and check every field. The file's layout is in `storage.model_file`."""
+"""Read a model file and check every field. The file's layout is in `storage.model_file`."""
 
 from __future__ import annotations
 
@@ -6,27 +6,40 @@ import json
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedhlcr._support.arrays import FloatArray, IndexArray
 from fedhlcr._support.checks import not_negative, within
+from fedhlcr._support.threads import available_threads
+from fedhlcr.analysis.verdict import FitComparison
 from fedhlcr.data.events import EventStore
+from fedhlcr.data.families import BINARY, COUNT, REAL, Family
 from fedhlcr.data.hierarchy import EntityIndex, numbered
 from fedhlcr.data.ids import NO_ROWS, Ids
 from fedhlcr.data.recipe import Recipe
 from fedhlcr.data.texts import Texts
 from fedhlcr.exceptions import CodecError
+from fedhlcr.model.choice import likelihood_of
 from fedhlcr.model.curves import N_QUANTILES
-from fedhlcr.model.gram import GramLayout
-from fedhlcr.model.likelihood import AnyLikelihood
+from fedhlcr.model.gram import GramLayout, read_units
+from fedhlcr.model.likelihood import AnyLikelihood, is_registered, likelihood_named
 from fedhlcr.model.schema import Globals
-from fedhlcr.posterior import AgentMemory, Draws
+from fedhlcr.posterior import AgentMemory, Draws, Posterior, PublicModel
+from fedhlcr.posterior.alignment import Alignment, align
+from fedhlcr.posterior.diagnostics import Diagnostic
+from fedhlcr.posterior.event_rows import Schema
+from fedhlcr.posterior.fitted_model import FittedModel
+from fedhlcr.posterior.public_model import MODEL_KIND
+from fedhlcr.privacy.differential_privacy import PrivacyPlan
 from fedhlcr.samplers.state import EntityData
-from fedhlcr.storage.model_facts import PRIVATE
-from fedhlcr.storage.reader import RecordReader
+from fedhlcr.storage import codec
+from fedhlcr.storage.atomic import PathLike
+from fedhlcr.storage.model_facts import KIND, PRIVATE, RECORD_VERSION, open_pages, opened
+from fedhlcr.storage.model_file import UNSAVED, with_later_settings
+from fedhlcr.storage.reader import RecordReader, reading_errors
 from fedhlcr.storage.records import from_record
 
 ABOUT: dict[str, type | tuple[type, ...]] = {
@@ -45,6 +58,17 @@ ABOUT: dict[str, type | tuple[type, ...]] = {
     "provenance": dict,
 }
 
+# The estimators that write files, by their names, and what their targets are.
+ESTIMATORS: dict[str, Family] = {
+    "HLCRRegressor": REAL,
+    "FedHLCRRegressor": REAL,
+    "HLCRClassifier": BINARY,
+    "FedHLCRClassifier": BINARY,
+    "HLCRCountRegressor": COUNT,
+    "FedHLCRCountRegressor": COUNT,
+}
+# The estimators that stand for what the server of a federation wrote.
+FEDERATED = {family.name: name for name, family in ESTIMATORS.items() if name.startswith("Fed")}
 # Rounding errors of a mean square that is 0.
 LEAST_SQUARES = 1e-9
 
@@ -195,6 +219,102 @@ class ModelReader(RecordReader):
         for name in stored:
             table[name] = self.array(f"{prefix}.{name}", table.dtype[name].str, (n_rows,))
         return table
+
+
+def load_model(path: PathLike) -> FittedModel:
+    """The model in a file that an estimator or the server of a federation wrote."""
+    with opened(path) as file:
+        return read_model(file)
+
+
+def read_model(file: BinaryIO) -> FittedModel:
+    """The model in an open file, which may be closed then; CodecError where there is none."""
+    with reading_errors():
+        if (record := open_pages(file)) is not None:
+            record.verify()
+            return _read(ModelReader(record))
+        data = file.read()
+        if codec.kind_of(data) == MODEL_KIND:
+            return _of_federation(PublicModel.from_bytes(data))
+        return _read(ModelReader(codec.decode(data, KIND, RECORD_VERSION)))
+
+
+def _read(reader: ModelReader) -> FittedModel:
+    about = reader.about()
+    settings = with_later_settings(about)
+    if alien := [name for name in UNSAVED if name in settings]:
+        # a file must not say where to write, or how many threads to start
+        raise CodecError(f"the model is not valid: its settings cannot hold `{alien[0]}`; save it again.")
+    family = ESTIMATORS[about["estimator"]]
+    name = likelihood_of(family, settings)
+    reader.require(about["likelihood"] in (None, name) and is_registered(name), "likelihood")
+    layout, units = read_units(reader.part("standardization."), fit_intercept=about["fit_intercept"])
+    likelihood = likelihood_named(name, layout)
+    draws = Draws.read(reader.part("draws."), likelihood)
+    memory = reader.memory(likelihood, draws, available_threads())
+    index = memory.entities.index
+    recipe = None if about["recipe"] is None else Recipe.from_json(about["recipe"])
+    if family.has_classes != (about["classes"] is not None):
+        raise CodecError("the model is not valid: only a classifier has classes; save it again.")
+    means, spreads = reader.features(layout)
+    schema = Schema(
+        family,
+        layout.n_inputs,
+        read_feature_names(about["feature_names"], layout.n_inputs, recipe),
+        about["agent_column"],
+        about["entity_column"],
+        reader.sole_agent(index) if about["one_agent"] else None,
+        read_classes(about["classes"]) if family.has_classes else None,
+        recipe,
+    )
+    is_federated = about["estimator"].startswith("Fed")
+    # the server of a federation on Flower keeps its history elsewhere
+    has_history = is_federated and about["stop_reason"] is not None
+    return FittedModel(
+        about["estimator"],
+        settings,
+        schema,
+        about["seed"],
+        Posterior(likelihood, units, draws, memory),
+        Alignment(reader.alignment(draws, about["n_clusters"]), about["n_clusters"]),
+        means,
+        spreads,
+        reader.feature_quantiles(layout),
+        tuple(Diagnostic(*figures) for figures in about["diagnostics"]),
+        None if about["comparison"] is None else FitComparison.from_dict(about["comparison"]),
+        about["provenance"],
+        None if is_federated else reader.trace(likelihood.globals_type),
+        reader.history(likelihood.globals_type, index) if has_history else None,
+        about["stop_reason"] if has_history else None,
+        PrivacyPlan.from_dict(about["privacy"]) if "privacy" in about else None,
+    )
+
+
+def _of_federation(public: PublicModel) -> FittedModel:
+    """The model that the server of a federation wrote: one without agents."""
+    layout = public.layout
+    units = public.standardization
+    family = public.likelihood.family
+    settings: dict[str, Any] = {"curves": "none" if units.curves is None else units.curves.columns.tolist()}
+    if not family.has_link:
+        settings["likelihood"] = public.likelihood.name
+    names = read_feature_names(list(public.features) or None, layout.n_inputs, None)
+    # the nodes of a federation encode their classes as 0 and 1
+    classes = np.array([0, 1]) if family.has_classes else None
+    memory = AgentMemory.of_nobody(public.likelihood, public.draws, available_threads())
+    spreads = units.scale[: layout.n_inputs]
+    return FittedModel(
+        FEDERATED[family.name],
+        settings,
+        Schema(family, layout.n_inputs, names, None, None, None, classes, None),
+        public.seed,
+        Posterior(public.likelihood, units, public.draws, memory),
+        # the features' second moments are unknown: take them as uncorrelated, with spread 1 in standardised units
+        align(public.draws, np.eye(layout.n_coef), drop_empty=True),
+        units.shift[: layout.n_inputs].copy(),
+        np.where(np.isfinite(spreads), spreads, 0.0),
+        privacy_=public.privacy,
+    )
 
 
 def read_classes(record: Any) -> NDArray[Any]:

@@ -2,46 +2,39 @@
 (() => {
   const section = document.getElementById("explorer");
   if (!section) return;
-  const { Chart, html } = explorerChart;
+  const { Chart } = explorerChart, { element, percent, whole } = pageText;
   const MOST_OPTIONS = 10, ENTITIES_AT_ONCE = 10;
   const [box, find, options, status] = ["explored", "explorer-find", "explorer-options", "explorer-status"].map((id) => document.getElementById(id));
-  const whole = (value) => value.toLocaleString("en-US", { maximumFractionDigits: 0 });
   let data = null, shown = null, axis = 0;
 
-  // the same format as in wording.py
-  function percent(share) {
-    if (share > 0 && share < 0.01) return "under 1 %";
-    if (share > 0.99 && share < 1) return `${Math.min(100 * share, 99.9).toFixed(1)} %`;
-    return `${Math.floor(100 * share + 0.5)} %`;
-  }
   const noun = (kind, n = 1) => data.raw.nouns[kind][n === 1 ? 0 : 1];
   const nameOf = (kind, n) => (kind === "entity" ? data.entityName(n) : data.agentName(n));
   const countOf = (kind) => (kind === "entity" ? data.n : data.nAgents);
 
   function link(kind, n) {
-    const made = html("a");
+    const made = element("a");
     made.href = `#${kind}=${n}`;
-    made.append(html("bdi", "", nameOf(kind, n)));
+    made.append(element("bdi", "", nameOf(kind, n)));
     return made;
   }
   // A cluster's number on its colour.
-  function tag(k) { return html("i", `tag ${data.raw.colors[k]}`, String(k)); }
+  function tag(k) { return element("i", `tag ${data.raw.colors[k]}`, String(k)); }
   function titled(title, ...content) {
-    const made = html("div");
-    made.append(html("h4", "", title), ...content);
+    const made = element("div");
+    made.append(element("h4", "", title), ...content);
     return made;
   }
 
   // A bar for each cluster; what is left of 100 % belongs to clusters that are not named.
   function bars(shares) {
-    const list = html("ul", "probabilities");
+    const list = element("ul", "probabilities");
     const add = (name, share, color) => {
-      const row = html("li"), label = html("span"), bar = html("span", "bar"), fill = html("i", color);
+      const row = element("li"), label = element("span"), bar = element("span", "bar"), fill = element("i", color);
       label.append(...name);
       fill.style.width = `${100 * share}%`;
       bar.setAttribute("aria-hidden", "true");
       bar.append(fill);
-      row.append(label, bar, html("span", "n", percent(share)));
+      row.append(label, bar, element("span", "n", percent(share)));
       list.append(row);
     };
     for (const [k, share] of shares) add(["cluster ", tag(k)], share, data.raw.colors[k]);
@@ -51,9 +44,9 @@
   }
 
   function likes(kind, numbers, detail) {
-    const list = html("ul", "likes");
+    const list = element("ul", "likes");
     for (const n of numbers) {
-      const row = html("li"), note = html("small");
+      const row = element("li"), note = element("small");
       note.append(...detail(n));
       row.append(link(kind, n), " ", note);
       list.append(row);
@@ -64,7 +57,7 @@
   function named(kind, n) {
     const name = nameOf(kind, n), word = noun(kind).toLowerCase();
     const has = name.toLowerCase().startsWith(word) && !/^\p{L}/u.test(name.slice(word.length));
-    return [has ? "" : `${noun(kind)} `, html("bdi", "", name)];
+    return [has ? "" : `${noun(kind)} `, element("bdi", "", name)];
   }
   function entityDetail(row) {
     const agent = data.agentOf(row), parts = data.isAlone ? [] : ["cluster ", tag(data.label[row])];
@@ -79,7 +72,7 @@
   }
 
   function heading(kind, n, facts) {
-    const made = html("header"), title = html("h3"), line = html("p", "facts-line");
+    const made = element("header"), title = element("h3"), line = element("p", "facts-line");
     title.tabIndex = -1;
     const [before, name] = named(kind, n);
     title.append(`${before.slice(0, 1).toUpperCase()}${before.slice(1)}`, name);
@@ -90,21 +83,21 @@
 
   // Line and events against one axis, and the choice of the axis.
   function picture(row) {
-    const made = html("div"), { axes } = data.raw;
+    const made = element("div"), { axes } = data.raw;
     if (!axes.length) return made;
     axis = Math.min(axis, axes.length - 1);
-    const choice = html("label", "axis-choice", `${data.raw.target.name} against`), select = html("select"), place = html("div");
+    const choice = element("label", "axis-choice", `${data.raw.target.name} against`), select = element("select"), place = element("div");
     axes.forEach((own, n) => {
-      const option = html("option", "", own.name);
+      const option = element("option", "", own.name);
       option.value = String(n);
       select.append(option);
     });
     select.value = String(axis);
     const draw = () => {
       const chart = new Chart(data, row, axis);
-      place.replaceChildren(chart.draw(noun("entity")), chart.legend(noun("entity")), html("p", "note told", chart.words(noun("entity"))));
-      if (!chart.own) place.append(html("p", "note", `This ${noun("entity")} has no line of its own on this page. The line is that of its cluster.`));
-      else if (data.raw.events && !chart.dots.length) place.append(html("p", "note", `None of its events are among those given to the report.`));
+      place.replaceChildren(chart.draw(noun("entity")), chart.legend(noun("entity")), element("p", "note told", chart.words(noun("entity"))));
+      if (!chart.own) place.append(element("p", "note", `This ${noun("entity")} has no line of its own on this page. The line is that of its cluster.`));
+      else if (data.raw.events && !chart.dots.length) place.append(element("p", "note", `None of its events are among those given to the report.`));
     };
     select.addEventListener("input", () => { axis = Number(select.value); draw(); });
     choice.append(select);
@@ -118,13 +111,13 @@
     if (agent >= 0) facts.push(`of ${named("agent", agent)[0]}`, link("agent", agent), " · ");
     const n = data.nEvents[row];
     facts.push(`${whole(n)} ${n === 1 ? "event" : "events"} fitted`);
-    const side = html("div"), near = data.neighbours(row), shares = data.shares(row), [first] = shares[0];
+    const side = element("div"), near = data.neighbours(row), shares = data.shares(row), [first] = shares[0];
     if (!data.isAlone) {
       if (first === label) facts.push(" · cluster ", tag(label), ` with probability ${percent(data.certainty(row))}`);
       else facts.push(" · unclear: cluster ", tag(first), " or ", tag(label));
       side.append(titled("Probability of each cluster", bars(shares)));
     }
-    if (first !== label) side.append(html("p", "note", `Tables and counts put it into cluster ${label}, where it was most often. Over all draws, cluster ${first} is more probable. Do not rely on either.`));
+    if (first !== label) side.append(element("p", "note", `Tables and counts put it into cluster ${label}, where it was most often. Over all draws, cluster ${first} is more probable. Do not rely on either.`));
     if (near.length) side.append(titled(`${noun("entity", 2)[0].toUpperCase()}${noun("entity", 2).slice(1)} most like it`, likes("entity", near, entityDetail)));
     box.replaceChildren(heading("entity", row, facts), picture(row), side);
   }
@@ -132,26 +125,26 @@
   // The entities of an agent by cluster, most certain first, a page at a time.
   function entityTable(agent) {
     const rows = [...data.rowsOfAgents[agent]].sort((a, b) => data.label[a] - data.label[b] || data.certainty(b) - data.certainty(a) || a - b);
-    const made = html("div"), table = html("table", "agent-entities"), head = html("tr"), body = html("tbody"), scroll = html("div", "scroll");
+    const made = element("div"), table = element("table", "agent-entities"), head = element("tr"), body = element("tbody"), scroll = element("div", "scroll");
     [[noun("entity"), ""], ["events", "n"], ["cluster", ""], ["certainty", "n"]].forEach(([text, name]) => {
-      const cell = html("th", name, text);
+      const cell = element("th", name, text);
       cell.scope = "col";
       head.append(cell);
     });
-    table.append(html("thead"), body);
+    table.append(element("thead"), body);
     table.tHead.append(head);
     scroll.append(table);
     made.append(scroll);
-    const pager = html("p", "pager"), place = html("span");
-    const [previous, next] = ["Previous", "Next"].map((text) => html("button", "control", text));
+    const pager = element("p", "pager"), place = element("span");
+    const [previous, next] = ["Previous", "Next"].map((text) => element("button", "control", text));
     let first = 0;
     const draw = () => {
       body.replaceChildren(...rows.slice(first, first + ENTITIES_AT_ONCE).map((row) => {
-        const line = html("tr"), name = html("th"), cluster = html("td");
+        const line = element("tr"), name = element("th"), cluster = element("td");
         name.scope = "row";
         name.append(link("entity", row));
         cluster.append(tag(data.label[row]));
-        line.append(name, html("td", "n", whole(data.nEvents[row])), cluster, html("td", "n", percent(data.certainty(row))));
+        line.append(name, element("td", "n", whole(data.nEvents[row])), cluster, element("td", "n", percent(data.certainty(row))));
         return line;
       }));
       place.textContent = `${whole(first + 1)}–${whole(Math.min(rows.length, first + ENTITIES_AT_ONCE))} of ${whole(rows.length)}`;
@@ -175,13 +168,13 @@
   function showAgent(agent) {
     const rows = data.rowsOfAgents[agent], { errors } = data.raw.agents;
     const facts = [`${whole(rows.length)} ${noun("entity", rows.length)}`];
-    const side = html("div"), left = html("div");
+    const side = element("div"), left = element("div");
     left.append(titled(`Its ${noun("entity", 2)}`, entityTable(agent)));
     if (!data.isAlone) side.append(titled(`Share of its ${noun("entity", 2)} in each cluster`, bars(data.agentShares(agent))));
     if (errors && errors.own[agent]) {
       const n = data.agentEvents[agent];
       const text = `Its error is ${errors.own[agent]} on ${whole(n)} ${n === 1 ? "event" : "events"} given to the report. That of all events is ${errors.all}. (Root mean squared error${data.raw.target.percent ? " of the probability" : ""}.)`;
-      side.append(titled("How well it is predicted", html("p", "note", text)));
+      side.append(titled("How well it is predicted", element("p", "note", text)));
     }
     const near = data.isAlone ? [] : data.agentNeighbours(agent);
     if (near.length) side.append(titled(`${noun("agent", 2)[0].toUpperCase()}${noun("agent", 2).slice(1)} with the most similar shares`, likes("agent", near, agentDetail)));

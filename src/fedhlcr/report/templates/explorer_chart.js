@@ -1,61 +1,19 @@
-// The chart of one entity: its line with an interval, the line of its cluster, its events.
+// The chart of one entity: its line with an interval, the line of its cluster, its events. Ticks come with the page.
 const explorerChart = (() => {
-  const SVG = "http://www.w3.org/2000/svg";
-  const STEPS = [1, 2, 2.5, 5, 10, 20], SAMPLES = 60, MOST_TICKS = 6;
+  const { element, figure, shape } = pageText;
+  const SAMPLES = 60, MOST_TICKS = 6;
   // an interval is shown up to so many times the height of line and dots beyond them
   const WIDEST = 3;
 
-  function html(name, className, text) {
-    const made = document.createElement(name);
-    if (className) made.className = className;
-    if (text !== undefined) made.textContent = text;
-    return made;
-  }
-  function shape(name, attributes) {
-    const made = document.createElementNS(SVG, name);
-    for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
-    return made;
-  }
-
-  // ticks as in analysis/ticks.py
-  const clean = (value) => Number(value.toPrecision(12));
-  function niceTicks(low, high) {
-    const power = 10 ** Math.floor(Math.log10((high - low) / MOST_TICKS));
-    for (const step of STEPS.map((s) => s * power)) {
-      const first = Math.ceil(low / step - 1e-9), last = Math.floor(high / step + 1e-9);
-      if (last - first < MOST_TICKS) return Array.from({ length: last - first + 1 }, (_, n) => clean((first + n) * step));
-    }
-    return [low, high];
-  }
-  function logTicks(low, high) {
-    if (!(low > 0)) return niceTicks(low, high);
-    const exponents = [];
-    for (let e = Math.floor(Math.log10(low)); e <= Math.ceil(Math.log10(high)); e += 1) exponents.push(e);
-    for (const mantissas of [[1, 2, 5], [1, 3], [1]]) {
-      const ticks = exponents.flatMap((e) => mantissas.map((m) => clean(m * 10 ** e))).filter((t) => t >= low && t <= high);
-      if (ticks.length <= MOST_TICKS) return ticks.length >= 3 || high > 20 * low ? ticks : niceTicks(low, high);
-    }
-    return niceTicks(low, high);
-  }
-  function plain(value) {
-    for (const [size, letters] of [[1e6, "M"], [1e9, "bn"]]) {
-      if (Math.abs(value) >= size && Math.abs(value) < 1000 * size) return `${Number((value / size).toPrecision(6))}${letters}`.replace(/^-/, "−");
-    }
-    const text = Math.abs(value) >= 10000 ? value.toLocaleString("en-US", { maximumSignificantDigits: 6 }) : String(Number(value.toPrecision(6)));
-    return text.replace(/^-/, "−");
-  }
-  function targetTicks(target, low, high) {
-    if (target.base === null) {
-      return niceTicks(low, high).map((value) => [value, target.percent ? `${plain(100 * value)} %` : plain(value)]);
-    }
-    const shown = logTicks(target.base ** low, target.base ** high);
-    return shown.map((value) => [Math.log(value) / Math.log(target.base), plain(clean(value - target.offset))]);
+  // the ticks between two values: of the steps that the page brings, the finest that is not too many
+  function targetTicks(steps, low, high) {
+    const inside = steps.map((ticks) => ticks.filter(([value]) => value >= low && value <= high));
+    return inside.findLast((ticks) => ticks.length <= MOST_TICKS) ?? inside[0];
   }
   // a value in a sentence
   function inWords(target, value) {
-    if (target.percent) return `${Number((100 * value).toPrecision(2))}\u00a0%`;
-    const shown = target.base === null ? value : target.base ** value - target.offset;
-    return plain(Number(shown.toPrecision(3)));
+    if (target.percent) return `${figure(100 * value)}\u00a0%`;
+    return figure(target.base === null ? value : target.base ** value - target.offset);
   }
 
   // a smooth curve through points: cubic pieces with the slope of the chord between the neighbours
@@ -111,7 +69,8 @@ const explorerChart = (() => {
       // a very wide interval may leave the chart
       low = Math.min(low, Math.max(low - WIDEST * span, ...[Math.min(...shown.lower.filter(Number.isFinite))]));
       high = Math.max(high, Math.min(high + WIDEST * span, ...[Math.max(...shown.upper.filter(Number.isFinite))]));
-      const margin = 0.05 * (high - low || 1);
+      // at least so much that there are ticks
+      const margin = Math.max(0.05 * (high - low), (this.data.raw.target.least - (high - low)) / 2);
       [this.low, this.high] = [low - margin, high + margin];
     }
 
@@ -165,35 +124,39 @@ const explorerChart = (() => {
       return `For ${who}, ${target.name} lies between ${inWords(target, shown.mean[dip])} and ${inWords(target, shown.mean[peak])} along ${this.axis.name}.`;
     }
 
+    // the same frame as that of the other pictures of the page
     draw(noun) {
-      const box = html("div", "own-plot"), { raw } = this.data, ys = html("div", "ys"), xs = html("div", "xs");
-      const svg = shape("svg", { viewBox: "0 0 100 100", preserveAspectRatio: "none", role: "img", class: raw.colors[this.k] });
+      const box = element("div", "own-plot"), framed = element("div", "framed"), { raw } = this.data;
+      const ys = element("div", "y-ticks"), xs = element("div", "x-ticks");
+      const svg = shape("svg", { viewBox: "0 0 100 100", preserveAspectRatio: "none", role: "img", class: `frame ${raw.colors[this.k]}` });
       svg.append(shape("title", {}));
       svg.firstChild.textContent = this.words(noun);
-      for (const [value, text] of targetTicks(raw.target, this.low, this.high)) {
-        const label = html("span", "", text);
-        label.style.top = `${this.y(value)}%`;
-        ys.append(html("b", "", text), label);
+      for (const [value, text] of targetTicks(raw.target.ticks, this.low, this.high)) {
+        const label = element("span", "", text);
+        label.style.bottom = `${100 - this.y(value)}%`;
+        ys.append(label);
+        if (text.length > raw.target.longest) framed.classList.add("roomy");
         svg.append(shape("path", { class: "grid", d: `M0 ${this.y(value)}h100`, "vector-effect": "non-scaling-stroke" }));
       }
       for (const [at, text] of this.axis.ticks) {
-        const label = html("span", at < 0.03 ? "first" : at > 0.97 ? "last" : "", text);
+        const label = element("span", at < 0.03 ? "first" : at > 0.97 ? "last" : "", text);
         label.style.left = `${across(at)}%`;
         label.title = text;
-        if (at >= -0.001 && at <= 1.001) xs.append(label);
+        if (this.isDiscrete) label.style.maxWidth = `${96 / this.axis.levels.length}%`;
+        xs.append(label);
       }
-      if (this.isDiscrete) for (const label of xs.children) label.style.maxWidth = `${96 / this.axis.levels.length}%`;
       svg.append(...this.marks());
-      box.append(html("div", "what", raw.target.name), ys, svg, xs, html("div", "along", this.axis.name));
+      framed.append(ys, svg, xs, element("div", "x-label", this.axis.name));
+      box.append(element("div", "y-label", raw.target.name), framed);
       return box;
     }
 
     legend(noun) {
-      const made = html("p", "own-legend"), color = this.data.raw.colors[this.k];
+      const made = element("p", "own-legend"), color = this.data.raw.colors[this.k];
       const entry = (name, d, text) => {
         const svg = shape("svg", { viewBox: "0 0 16 8", class: color, "aria-hidden": "true" });
         svg.append(shape("path", { class: name, d }));
-        const part = html("span");
+        const part = element("span");
         part.append(svg, text);
         made.append(part);
       };
@@ -208,5 +171,5 @@ const explorerChart = (() => {
     }
   }
 
-  return { Chart, html };
+  return { Chart };
 })();

@@ -1,51 +1,19 @@
 (() => {
-  const SVG = "http://www.w3.org/2000/svg";
+  const { element, figure, percent, shape, whole } = pageText;
   const N_COLORS = 8, NAMED_MIX = 3;
   const collator = new Intl.Collator("en", { numeric: true, sensitivity: "base" });
 
   const colorClass = (k) => `c${k % N_COLORS}${k < N_COLORS ? "" : " again"}`;
-  const whole = (v) => v.toLocaleString("en-US", { maximumFractionDigits: 0 });
-  const superscript = (n) => String(n).replace(/[-0-9]/g, (c) => "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"["-0123456789".indexOf(c)]);
-
-  // the same format as in wording.py
-  function figure(value) {
-    const size = Math.abs(value);
-    let text;
-    if (size !== 0 && (size < 1e-4 || size >= 1e9)) {
-      const [mantissa, exponent] = value.toExponential(2).split("e");
-      text = `${Number(mantissa)}×10${superscript(Number(exponent))}`;
-    } else {
-      text = size >= 1000 ? whole(value) : String(Number(value.toPrecision(3)));
-    }
-    return text.replace(/-/g, "−");
-  }
-  function percent(share) {
-    if (share > 0 && share < 0.01) return "under 1 %";
-    if (share > 0.99 && share < 1) return `${Math.min(100 * share, 99.9).toFixed(1)} %`;
-    return `${Math.floor(100 * share + 0.5)} %`;
-  }
   function mixText(mix) {
     const text = mix.slice(0, NAMED_MIX).map(([k, share]) => `${k}: ${percent(share / 100)}`).join(", ");
     return mix.length > NAMED_MIX ? `${text}, …` : text;
   }
 
-  // ids and names are untrusted: they are only ever inserted as text
-  function element(name, className, text) {
-    const made = document.createElement(name);
-    if (className) made.className = className;
-    if (text !== undefined) made.textContent = text;
-    return made;
-  }
   function mixBar(mix) {
-    const svg = document.createElementNS(SVG, "svg");
-    const attributes = { class: "mix", viewBox: "0 0 100 10", preserveAspectRatio: "none", "aria-hidden": "true" };
-    for (const [name, value] of Object.entries(attributes)) svg.setAttribute(name, value);
+    const svg = shape("svg", { class: "mix", viewBox: "0 0 100 10", preserveAspectRatio: "none", "aria-hidden": "true" });
     let left = 0;
     for (const [k, share] of mix) {
-      const part = document.createElementNS(SVG, "rect");
-      const shape = { class: colorClass(k), x: left, y: 0, width: share, height: 10 };
-      for (const [name, value] of Object.entries(shape)) part.setAttribute(name, value);
-      svg.append(part);
+      svg.append(shape("rect", { class: colorClass(k), x: left, y: 0, width: share, height: 10 }));
       left += share;
     }
     return svg;
