@@ -74,7 +74,8 @@ def documented(estimator: Estimator) -> Estimator:
     family = estimator.family.name
     entries = []
     elsewhere: dict[str, list[str]] = {}
-    for name, setting in settings_of(family, federated=estimator._is_federated).items():
+    federated = "rounds" in inspect.signature(estimator).parameters
+    for name, setting in settings_of(family, federated=federated).items():
         home = "FedHLCRRegressor" if setting.fits == "federated" else "HLCRRegressor"
         if home == estimator.__name__ or setting.default_for(family) != setting.default:
             entries.append(_entry(setting, setting.default_for(family)))

@@ -47,6 +47,29 @@ class Section(NamedTuple):
     table: str = ""
 
 
+# Options of a node, and what they say. Whoever runs the node sets them in its node-config.
+NODE_OPTIONS = {
+    "data-path": "CSV or Parquet; only the columns named below are read",
+    "target": "column to predict",
+    "agent": "column of agent ids, if the node has several agents",
+    "agent-name": "name of the node's agent, if it has one only",
+    "entity": "column of entity ids; without it each event is an entity of its own",
+    "features": "feature columns, separated by commas; they must be numeric",
+    "positive": "for family binary: the class of the target that counts as 1, the same at all nodes",
+    "exposure": "for family count: column with the exposure of each event",
+    "test-path": "file of test events; the node reports how well the model predicts them",
+    "state-dir": "folder for labels and the model; by default beside the data",
+    "aggregation": "secure: take part in secure aggregation only",
+    "min-cohort": "secure aggregation: fewest nodes of a sum, whatever the run says",
+    "key-path": "secure aggregation: the node's private key, the one that SuperNode uses",
+    "peers-path": "secure aggregation: public keys of the other nodes; without it, those seen first",
+    "min-events": "agents with fewer events stay out; 3 (features + 2) by default. See: fedhlcr flower preview",
+    "min-entities": "agents with fewer entities stay out; 5 by default",
+    "max-epsilon": "take part in private runs only, and in no more than cost this epsilon together",
+    "max-delta": "with max-epsilon: the largest delta of a run; 0.01 by default",
+}
+
+
 def _of_setting(name: str, *, default: Scalar | None = None) -> Option:
     """The option of a setting of models or federations. Numbers that are not known are 0 on Flower."""
     setting = SETTINGS[name]
@@ -178,12 +201,8 @@ RUN_OPTIONS = (
                 "a file whose agents are distributed over the nodes, or a folder with a file for each node",
             ),
             Option("test-path", "", "the same for test events; empty for none"),
-            Option("target", "", "column to predict"),
-            Option("agent", "", "column of agent ids"),
-            Option("entity", "", "column of entity ids; empty makes each event an entity of its own"),
-            Option("features", "", "feature columns, separated by commas"),
-            Option("positive", "", "the class that counts as 1, if the target has two classes; all others are 0"),
-            Option("exposure", "", "column with the exposure of each event, for counts"),
+            *(Option(name, "", NODE_OPTIONS[name]) for name in ("target", "agent", "entity", "features")),
+            *(Option(name, "", NODE_OPTIONS[name]) for name in ("positive", "exposure")),
             Option("min-events", "", "fewest events with which an agent takes part; empty: any number"),
             Option("min-entities", "", "fewest entities with which an agent takes part; empty: any number"),
         ),
