@@ -16,7 +16,7 @@ from fedhlcr.report.entity_lines import drawn_axes
 from fedhlcr.report.events import drawn_events
 from fedhlcr.report.explorer import N_NEIGHBOURS, coordinates, explorer_section, nearest
 from fedhlcr.report.findings import Findings
-from fedhlcr.report.packing import NO_VALUE, STEPS, Scale, pack, pack_shares
+from fedhlcr.report.packing import NO_VALUE, STEPS, Steps, pack, pack_shares
 from tests.reports import HOSTILE, Page, fitted, held_out, public, unpacked
 
 
@@ -37,7 +37,7 @@ def shares(packed):
 
 def explored(model, events=None):
     section = explorer_section(model, Findings(model), None if events is None else drawn_events(model, events), None)
-    return section, unpacked(section.data)
+    return section, unpacked(section["data"])
 
 
 def lines(data, which):
@@ -58,7 +58,7 @@ def test_packed_numbers_come_back(largest):
 
 def test_quantised_values_are_close_and_unknown_ones_are_marked():
     values = np.array([-3.0, 0.1, 7.0, np.nan, 9.0])
-    steps = Scale(-3.0, 7.0).quantise(values)
+    steps = Steps(-3.0, 7.0).quantise(values)
     np.testing.assert_allclose(-3.0 + 10.0 * steps[:3] / STEPS, values[:3], atol=10.0 / STEPS)
     assert steps[3:].tolist() == [NO_VALUE, NO_VALUE]
 
@@ -145,7 +145,7 @@ def test_events_are_thinned_evenly_and_keep_their_residuals(split):
     model = fitted(train)
     events = drawn_events(model, held_out(test))
     section, data = explored(model, held_out(test))
-    assert section.has_events
+    assert section["has_events"]
     counts = numbers(data["events"]["counts"])
     expected = np.bincount(events.entity[events.entity >= 0], minlength=len(model.labels_))
     np.testing.assert_array_equal(counts, expected.clip(max=40))
@@ -201,7 +201,7 @@ def test_agents_have_their_shares_errors_and_likes(split):
     model = fitted(train)
     findings = Findings(model)
     events = drawn_events(model, held_out(test))
-    data = unpacked(explorer_section(model, findings, None, events).data)["agents"]
+    data = unpacked(explorer_section(model, findings, None, events)["data"])["agents"]
     for row, own in zip(findings.agents.weights, shares(data["shares"]), strict=True):
         assert all(share == pytest.approx(row[k], abs=1e-4) for k, share in own.items())
     error = np.sqrt((events.residuals[events.agent == 3] ** 2).mean())
@@ -218,7 +218,7 @@ def test_agents_have_their_shares_errors_and_likes(split):
 
 def test_the_first_entity_has_the_most_events(model):
     findings = Findings(model)
-    data = unpacked(explorer_section(model, findings, None, None).data)
+    data = unpacked(explorer_section(model, findings, None, None)["data"])
     assert findings.entities.n_events[data["first"]] == findings.entities.n_events.max()
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -12,15 +12,13 @@ from fedhlcr.analysis.evaluation import HeldOut, coverage_gap
 from fedhlcr.analysis.facts import AgentFacts, UserNames
 from fedhlcr.analysis.names import named
 from fedhlcr.data.hierarchy import UNKNOWN
-from fedhlcr.data.inputs import log_exposure
 from fedhlcr.estimators.base import HierarchicalPredictor
 from fedhlcr.estimators.drawn_events import DrawnEvents
 from fedhlcr.figures.estimates import residual_panel
-from fedhlcr.figures.figure import Panel
-from fedhlcr.figures.fit import calibration_panel, coverage_of
+from fedhlcr.figures.fit import calibration_panel, interval_coverage
 
 LEVELS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
-# Quantiles of many events take long, so of more events every second, third, … is used.
+# Quantiles of many events take long, so of more events a sample is used.
 MOST_EVENTS = 2000
 # With more agents, only those at both ends are drawn.
 MOST_AGENTS = 40
@@ -31,33 +29,13 @@ LONG = 14
 CLEAR = 2.0
 
 
-@dataclass(frozen=True)
-class Calibration:
-    """The curve of calibration.
-
-    Attributes
-    ----------
-    coverage : (levels,) share of the events inside intervals of each level
-    panel : the curve
-    sentence : what it shows
-    """
-
-    coverage: FloatArray
-    panel: Panel
-    sentence: str
-
-
-def calibrate(model: HierarchicalPredictor, data: HeldOut) -> Calibration:
-    """Count how many events lie in their intervals, at several levels; of real targets and of counts."""
-    events = model.read_events(data.X, data.agent, data.entity)
-    observed = model.numeric_target(data.y, len(events.matrix))
-    rows = np.arange(0, len(observed), -(-len(observed) // MOST_EVENTS))
-    profiles = events.profiles._replace(of_row=events.profiles.of_row[rows])
-    offset = log_exposure(data.exposure, len(observed))
-    offset = None if offset is None else offset[rows]
-    coverage = coverage_of(model, events.matrix[rows], profiles, observed[rows], offset, LEVELS)
-    sentence = in_words(coverage, len(rows), is_sample=len(rows) < len(observed))
-    return Calibration(coverage, calibration_panel(coverage, LEVELS, len(rows), sentence), sentence)
+def calibrate(model: HierarchicalPredictor, data: HeldOut) -> dict[str, Any]:
+    """The share of events in their intervals, as a curve and in words; of real targets and of counts."""
+    given = (data.X, data.y, data.agent, data.entity, data.exposure)
+    coverage, n_used, n_all = interval_coverage(model, *given, LEVELS, MOST_EVENTS)
+    sentence = in_words(coverage, n_used, is_sample=n_used < n_all)
+    panel = calibration_panel(coverage, LEVELS, n_used, sentence)
+    return {"coverage": coverage, "panel": panel, "sentence": sentence}
 
 
 def in_words(coverage: FloatArray, n_events: int, *, is_sample: bool = False) -> str:
@@ -83,24 +61,11 @@ def _held(share: float, level: float, n_events: int) -> str:
     return "are too narrow" if off < 0.0 else "are wider than needed"
 
 
-@dataclass(frozen=True)
-class ResidualChart:
-    """Residuals by agent.
+def residual_chart(events: DrawnEvents, agents: AgentFacts, names: UserNames) -> dict[str, Any] | None:
+    """Residuals by agent, lowest mean first; of many agents those at both ends, and a strip for those between.
 
-    Attributes
-    ----------
-    panel : agents by their mean residual, lowest first; of many, those at both ends, and a strip for those between
-    is_long : whether the rows need the whole width of the page
-    sentence : what the chart shows
+    None with fewer than two agents that have events.
     """
-
-    panel: Panel
-    is_long: bool
-    sentence: str
-
-
-def residual_chart(events: DrawnEvents, agents: AgentFacts, names: UserNames) -> ResidualChart | None:
-    """The chart; None with fewer than two agents that have events."""
     known = events.agent != UNKNOWN
     agent = events.agent[known]
     residual = events.residuals[known]
@@ -120,7 +85,8 @@ def residual_chart(events: DrawnEvents, agents: AgentFacts, names: UserNames) ->
         between = AT_EACH_END, f"{len(order) - len(shown)} between", mean[order]
     rows = [named(agents.ids[i], names.agent) for i in shown]
     panel = residual_panel(rows, mean[shown], spread[shown], between)
-    return ResidualChart(panel, len(shown) > LONG, _residuals_in_words(mean[order], spread[order], n[order], names))
+    sentence = _residuals_in_words(mean[order], spread[order], n[order], names)
+    return {"panel": panel, "is_long": len(shown) > LONG, "sentence": sentence}
 
 
 def _residuals_in_words(mean: FloatArray, spread: FloatArray, n: IndexArray, names: UserNames) -> str:

@@ -10,13 +10,13 @@ import numpy as np
 from fedhlcr._support.arrays import FloatArray, IndexArray
 from fedhlcr._support.threads import single_threaded_blas
 from fedhlcr.analysis.axes import Axis, feature_axes
-from fedhlcr.analysis.axis_lines import axis_line, axis_strengths, cluster_means, features_along, target_axis
-from fedhlcr.analysis.effects import entity_shares
+from fedhlcr.analysis.axis_lines import axis_line, cluster_means, features_along, target_axis
 from fedhlcr.analysis.entity_lines import entity_feature_means, expected_of_entities
 from fedhlcr.analysis.links import link_of
 from fedhlcr.estimators.base import HierarchicalPredictor
+from fedhlcr.figures.lines import mean_strengths
 from fedhlcr.report.events import DrawnEvents
-from fedhlcr.report.packing import Scale, pack
+from fedhlcr.report.packing import Steps, pack
 
 # Axes offered, and the most levels of a category on one of them.
 MAX_AXES = 4
@@ -26,7 +26,7 @@ STRAIGHT_POINTS = 5
 CURVE_POINTS = 13
 # Events beyond the ends of an axis stretch it by at most this share to either side.
 MOST_STRETCH = 0.5
-FRACTIONS = Scale(0.0, 1.0)
+FRACTIONS = Steps(0.0, 1.0)
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ def drawn_axes(model: HierarchicalPredictor, events: DrawnEvents | None) -> list
     axes = tuple(axis for axis in feature_axes(model, X) if len(axis.levels) <= MAX_LEVELS)
     if not axes:
         return []
-    strength = entity_shares(model) @ axis_strengths(model, axes) ** 2
+    strength = mean_strengths(model, axes) ** 2
     if events is not None and X is not None:
         strength *= [_share_within(axis, events) for axis in axes]
     chosen = [axes[a] for a in np.argsort(-strength, kind="stable")[:MAX_AXES]]
@@ -101,39 +101,28 @@ def _with_places(model: HierarchicalPredictor, axis: Axis) -> DrawnAxis:
     return DrawnAxis(axis, grid[np.linspace(0, len(grid) - 1, n_points).astype(np.int64)])
 
 
-@dataclass(frozen=True)
-class EntityLines:
-    """What single entities and clusters predict along axes.
-
-    Attributes
-    ----------
-    entities : (entities, points of all axes, 4) mean, lower and upper end of the 90 % interval of the regression, and
-        the mean of the entity's cluster; other features have the entity's own averages
-    clusters : (clusters, points of all axes, 3) mean and interval of each cluster; other features have their means
-    """
-
-    entities: FloatArray
-    clusters: FloatArray
-
-    def to_plain(self) -> dict[str, Any]:
-        """What the page's script needs."""
-        low, high = Scale.of(self.entities[..., [0, 3]], self.clusters[..., 0])
-        # rates may have intervals of any width, which would leave no digits for the lines
-        scale = Scale(2.0 * low - high, 2.0 * high - low)
-        entities, clusters = (lines.clip(*scale) for lines in (self.entities, self.clusters))
-        return {
-            "low": scale.low,
-            "high": scale.high,
-            "entities": pack(scale.quantise(entities)),
-            "clusters": pack(scale.quantise(clusters)),
-        }
+def pack_lines(entities: FloatArray, clusters: FloatArray) -> dict[str, Any]:
+    """Lines as `entity_lines` returns them, as the page's script needs them."""
+    low, high = Steps.of(entities[..., [0, 3]], clusters[..., 0])
+    # rates may have intervals of any width, which would leave no digits for the lines
+    scale = Steps(2.0 * low - high, 2.0 * high - low)
+    packed = [pack(scale.quantise(lines.clip(*scale))) for lines in (entities, clusters)]
+    return {"low": scale.low, "high": scale.high, "entities": packed[0], "clusters": packed[1]}
 
 
 @single_threaded_blas
-def entity_lines(model: HierarchicalPredictor, axes: list[DrawnAxis], entities: IndexArray) -> EntityLines:
+def entity_lines(
+    model: HierarchicalPredictor, axes: list[DrawnAxis], entities: IndexArray
+) -> tuple[FloatArray, FloatArray]:
     """The lines of entities, given by ascending positions, and of all clusters: those that `plot.entity` draws.
 
     The mean is what the model predicts. Intervals are those of the regression, without the noise of single events.
+
+    Returns
+    -------
+    entities : (entities, points of all axes, 4) mean, lower and upper end of the 90 % interval of the regression, and
+        the mean of the entity's cluster; other features have the entity's own averages
+    clusters : (clusters, points of all axes, 3) mean and interval of each cluster; other features have their means
     """
     X = _features(model, axes, entities)
     n_points = X.shape[1]
@@ -147,7 +136,7 @@ def entity_lines(model: HierarchicalPredictor, axes: list[DrawnAxis], entities: 
     for k in range(model.n_clusters_):
         lines = [axis_line(model, drawn.axis, k, drawn.places) for drawn in axes]
         clusters[k] = np.concatenate([np.stack([line.mean, line.lower, line.upper], axis=1) for line in lines])
-    return EntityLines(np.column_stack([own, shared]).reshape(len(entities), n_points, 4), clusters)
+    return np.column_stack([own, shared]).reshape(len(entities), n_points, 4), clusters
 
 
 def _features(model: HierarchicalPredictor, axes: list[DrawnAxis], entities: IndexArray) -> FloatArray:
@@ -166,7 +155,7 @@ def pack_events(
     rows, counts = _kept_rows(entities, events.entity, most)
     is_adjusted = target_axis(model).link is None
     values = (events.residuals if is_adjusted else events.observed)[rows]
-    scale = Scale.of(values)
+    scale = Steps.of(values)
     places = [own.axis.fractions(own.axis.places(events.X[rows])) for own in axes]
     return {
         "adjusted": is_adjusted,
