@@ -9,17 +9,17 @@ import numpy as np
 
 from fedhlcr._support.wording import ROUND, byte_size, capital, number, percent
 from fedhlcr.analysis.axes import axis_of, feature_axes
-from fedhlcr.analysis.axis_lines import axis_strengths, target_axis
+from fedhlcr.analysis.axis_lines import target_axis
 from fedhlcr.analysis.contrasts import contrasts_of
-from fedhlcr.analysis.effects import entity_shares
 from fedhlcr.analysis.evaluation import Evaluation
 from fedhlcr.analysis.facts import SURE
 from fedhlcr.analysis.rounds import FederatedRun
-from fedhlcr.analysis.words import members_in_words, noise_words, without_effects
+from fedhlcr.analysis.words import effect_columns, members_in_words, noise_words, without_effects
 from fedhlcr.estimators.base import HierarchicalPredictor
 from fedhlcr.figures.agents import by_main_cluster
 from fedhlcr.figures.estimates import contrast_panel, contrast_unit
 from fedhlcr.figures.figure import Panel
+from fedhlcr.figures.lines import mean_strengths
 from fedhlcr.figures.runs import run_panel, trace_panel
 from fedhlcr.model.likelihood import GAUSSIAN
 from fedhlcr.report import charts, listings, story
@@ -69,7 +69,10 @@ def cluster_section(findings: Findings) -> dict[str, Any]:
         "shares": charts.share_bar([(c.number, c.share) for c in findings.clusters], certainty.blurred),
         "listing": listing,
         "has_intervals": any(column.ranges for column in listing.columns),
-        "has_levels": bool(findings.category_levels),
+        "meanings": [
+            f"{column.label}: {column.hint}" for column in listing.columns if column.kind not in ("cluster", "effect")
+        ],
+        "effect_columns": effect_columns(findings),
         "target": target.name,
     }
 
@@ -78,7 +81,7 @@ def effect_section(findings: Findings) -> dict[str, Any] | None:
     """Charts of the strongest features; None without features that vary."""
     model = findings.model
     axes = feature_axes(model)
-    strength = np.sqrt(entity_shares(model) @ axis_strengths(model, axes) ** 2)
+    strength = mean_strengths(model, axes)
     order = [axes[a] for a in np.argsort(-strength, kind="stable") if strength[a] > 0.0][:MOST_CHARTS]
     contrasts = [contrast for axis in order for contrast in contrasts_of(model, axis)][:MOST_CHARTS]
     if not contrasts:
