@@ -18,6 +18,7 @@ from fedhlcr.estimators.drawn_events import DrawnEvents
 from fedhlcr.figures.estimates import residual_panel
 from fedhlcr.figures.figure import Panel
 from fedhlcr.figures.fit import calibration_panel, coverage_of
+from fedhlcr.posterior.fitted_model import check_model
 
 LEVELS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
 # Quantiles of many events take long, so of more events every second, third, … is used.
@@ -49,6 +50,7 @@ class Calibration:
 
 def calibrate(model: HierarchicalPredictor, data: HeldOut) -> Calibration:
     """Count how many events lie in their intervals, at several levels; of real targets and of counts."""
+    model = check_model(model)
     events = model.read_events(data.X, data.agent, data.entity)
     observed = model.numeric_target(data.y, len(events.matrix))
     rows = np.arange(0, len(observed), -(-len(observed) // MOST_EVENTS))

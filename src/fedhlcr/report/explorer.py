@@ -217,7 +217,7 @@ def coordinates(model: HierarchicalPredictor) -> FloatArray:
     slopes = model.entity_coef_
     posterior = model.posterior_
     level = model.entity_intercept_ + slopes @ model.feature_means_
-    every = posterior.standardization.feature_slopes(posterior.layout, model.entity_regressions().mean)
+    every = posterior.standardization.feature_slopes(posterior.layout, model.entity_regressions.mean)
     return np.column_stack([level, slopes * model.feature_spreads_, every[:, posterior.layout.n_inputs :]])
 
 

@@ -21,10 +21,11 @@ from fedhlcr.analysis.links import NO_TARGET, Link
 from fedhlcr.analysis.rounds import FederatedRun
 from fedhlcr.analysis.scores import METRICS, SHOWN
 from fedhlcr.analysis.words import how_sure, mixed_group, sure_in_words
-from fedhlcr.estimators.base import HierarchicalPredictor, check_model
+from fedhlcr.estimators.base import HierarchicalPredictor
 from fedhlcr.exceptions import ArgumentTypeError
 from fedhlcr.figures import svg
 from fedhlcr.kernels import ahead
+from fedhlcr.posterior.fitted_model import FittedModel, check_model
 from fedhlcr.report import sections, story
 from fedhlcr.report.checks import Calibration, ResidualChart, calibrate, residual_chart
 from fedhlcr.report.doubts import find_doubts
@@ -86,7 +87,7 @@ def render_report(
     >>> render_report(model).splitlines()[0]
     '<!doctype html>'
     """
-    _check(model, held_out=held_out, events=events)
+    model = _checked(model, held_out=held_out, events=events)
     ahead.prepare(ahead.for_reports(model.posterior_.likelihood.name))
     told = _Told.of(model, held_out, events)
     context = {
@@ -205,14 +206,16 @@ def _explorer(
     }
 
 
-def _check(model: Any, **tables: Any) -> None:
-    check_model(model)
+def _checked(model: Any, **tables: Any) -> FittedModel:
+    """What a fitted estimator found; anything else is refused, and so are tables that are not held-out events."""
+    found = check_model(model)
     for name, table in tables.items():
         if table is not None and not isinstance(table, HeldOut):
             raise ArgumentTypeError(
                 f"`{name}` must be a HeldOut or None, but is of type {type(table).__name__}; pass "
                 "HeldOut(X, y, agent, entity), and for counts `exposure` behind these."
             )
+    return found
 
 
 def _sure(findings: Findings) -> dict[str, Any]:
