@@ -39,7 +39,7 @@ class Convergence(NamedTuple):
 
 
 def settings(full: bool) -> list[Settings]:
-    shared = {"n_rounds": 150 if full else 60}
+    shared: dict[str, Any] = {"n_rounds": 150 if full else 60}
     cells = []
     for seed in range(3 if full else 1):
         cells.append({"method": LIMIT, "learning_rate": 0.0, "participation": 1.0, "seed": seed, **shared})
@@ -100,7 +100,7 @@ def make_rival(name: str, participation: float, n_rounds: int, seed: int) -> Any
     """Clustered rivals are given the true number of clusters, as blend is."""
     from fedhlcr.baselines import FedAvgNetworkRegressor, FedAvgRegressor, FedEMRegressor, IFCARegressor
 
-    shared = {"participation": participation, "random_state": seed}
+    shared: dict[str, Any] = {"participation": participation, "random_state": seed}
     proximal = "auto" if name.startswith("fedprox") else 0.0
     if name.startswith("ifca"):
         return IFCARegressor(SIZE.clusters, level=name.removeprefix("ifca-"), max_iter=n_rounds, **shared)

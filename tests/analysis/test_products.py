@@ -61,7 +61,7 @@ def test_the_line_of_a_category_is_at_the_mean_of_numbers(model):
 def test_the_report_draws_the_same_line_of_an_entity(model):
     price = axis(model, "price")
     drawn = DrawnAxis(price, price.grid())
-    found = entity_lines(model, [drawn], np.array([3])).entities[0]
+    found = entity_lines(model, [drawn], np.array([3]))[0][0]
     expected = entity_line(model, drawn.axis, 3, drawn.places)
     np.testing.assert_allclose(found[:, :3], np.column_stack([expected.mean, expected.lower, expected.upper]))
 

@@ -62,12 +62,12 @@ class FixedCovariance(MixedCommonNoise):
     def _with_effect_covariance(self, drawn, sums, spec, rng):
         return drawn
 
-    def sweeps_at_once(self, given):
+    def sweeps_at_once(self, current):
         return False
 
-    def _draw_effects(self, part, scoring, labels, law, state, rows, sums):
-        self.entity_coef = np.empty((len(labels), self.layout.n_coef))
-        super()._draw_effects(part, scoring, labels, law, state._replace(coef=self.entity_coef), rows, sums)
+    def _old_effects(self, part, current):
+        self.entity_coef = np.empty((len(part.entities.grams), self.layout.n_coef))
+        return super()._old_effects(part, current)._replace(coef=self.entity_coef)
 
 
 class Chain(NamedTuple):

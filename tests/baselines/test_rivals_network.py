@@ -9,7 +9,7 @@ from sklearn.base import clone
 
 from fedhlcr._support.extras import install_command
 from fedhlcr.baselines import FedAvgNetworkRegressor, GroupedRidge
-from fedhlcr.baselines.network import LARGEST_GRADIENT, Network
+from fedhlcr.baselines.averaging import LARGEST_GRADIENT, Network
 from fedhlcr.baselines.rival import Rows
 
 torch = pytest.importorskip("torch")

@@ -37,7 +37,7 @@ def shares(packed):
 
 def explored(model, events=None):
     section = explorer_section(model, Findings(model), None if events is None else drawn_events(model, events), None)
-    return section, unpacked(section.data)
+    return section, unpacked(section["data"])
 
 
 def lines(data, which):
@@ -145,7 +145,7 @@ def test_events_are_thinned_evenly_and_keep_their_residuals(split):
     model = fitted(train)
     events = drawn_events(model, held_out(test))
     section, data = explored(model, held_out(test))
-    assert section.has_events
+    assert section["has_events"]
     counts = numbers(data["events"]["counts"])
     expected = np.bincount(events.entity[events.entity >= 0], minlength=len(model.labels_))
     np.testing.assert_array_equal(counts, expected.clip(max=40))
@@ -201,7 +201,7 @@ def test_agents_have_their_shares_errors_and_likes(split):
     model = fitted(train)
     findings = Findings(model)
     events = drawn_events(model, held_out(test))
-    data = unpacked(explorer_section(model, findings, None, events).data)["agents"]
+    data = unpacked(explorer_section(model, findings, None, events)["data"])["agents"]
     for row, own in zip(findings.agents.weights, shares(data["shares"]), strict=True):
         assert all(share == pytest.approx(row[k], abs=1e-4) for k, share in own.items())
     error = np.sqrt((events.residuals[events.agent == 3] ** 2).mean())
@@ -218,7 +218,7 @@ def test_agents_have_their_shares_errors_and_likes(split):
 
 def test_the_first_entity_has_the_most_events(model):
     findings = Findings(model)
-    data = unpacked(explorer_section(model, findings, None, None).data)
+    data = unpacked(explorer_section(model, findings, None, None)["data"])
     assert findings.entities.n_events[data["first"]] == findings.entities.n_events.max()
 
 

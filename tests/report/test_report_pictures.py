@@ -18,10 +18,10 @@ from fedhlcr.figures.figure import Mark, Panel, Scale
 from fedhlcr.figures.palette import color_class
 from fedhlcr.report import HeldOut, render_report
 from fedhlcr.report.checks import AT_EACH_END, LEVELS, calibrate, in_words, residual_chart
-from fedhlcr.report.effects import effect_section
 from fedhlcr.report.events import drawn_events, fitted_events
 from fedhlcr.report.findings import Findings
 from fedhlcr.report.panels import MOST_DOTS, draw_picture
+from fedhlcr.report.sections import effect_section
 from tests.reports import held_out, recipe_of
 from tests.responses import classifier, counter, events
 
@@ -34,7 +34,7 @@ def drawn(model, split):
 @pytest.fixture(scope="module")
 def picture(model, drawn):
     findings = Findings(model)
-    return draw_picture(model, findings, findings.certainty, drawn)
+    return draw_picture(model, findings, drawn)
 
 
 def places(svg, css):
@@ -89,7 +89,7 @@ def test_clusters_at_far_levels_have_scales_of_their_own(rng):
     model = HLCRRegressor(2, n_sweeps=40).fit(x[:, None], y, entity=entity)
     findings = Findings(model)
     found = drawn_events(model, HeldOut(x[:, None], y, entity=entity))
-    (group,) = draw_picture(model, findings, findings.certainty, found).groups
+    (group,) = draw_picture(model, findings, found).groups
     assert group.own_scales
     assert group.panels[0].panel.y.ticks != group.panels[1].panel.y.ticks
 
@@ -104,7 +104,7 @@ def test_months_and_levels_are_on_the_axes(rng):
     model = HLCRRegressor(1, n_sweeps=40).fit(frame, y, entity=entity)
     model.recipe_ = recipe_of(["sin_y", "cos_y", "city"], categorical={"city": ["Oslo", "Paris", "Rome"]})
     findings = Findings(model)
-    groups = draw_picture(model, findings, findings.certainty, None).groups
+    groups = draw_picture(model, findings, None).groups
     assert [group.name for group in groups] == ["month", "city"]
     months, cities = (svg.ticks_across(group.panels[0].panel.x) for group in groups)
     assert "".join(tick.text for tick in months) == "JFMAMJJASOND"
@@ -126,9 +126,9 @@ def test_models_of_real_numbers_keep_no_events(model):
 
 
 def test_effects_have_a_scale_for_each_feature(model):
-    section = effect_section(model, Findings(model).certainty)
-    assert len({(chart.x.low, chart.x.high) for chart in section.charts}) > 1
-    for chart in section.charts:
+    section = effect_section(Findings(model))
+    assert len({(chart.x.low, chart.x.high) for chart in section["charts"]}) > 1
+    for chart in section["charts"]:
         rows = [mark.cluster for mark in chart.marks if mark.shape == "levels"]
         assert rows == list(range(model.n_clusters_))
         assert "0" in {tick.text for tick in svg.ticks_across(chart.x)}
@@ -140,8 +140,8 @@ def test_calibration_counts_events_in_their_intervals(model, split):
     for level in (0.1, 0.5, 0.9):
         lower, upper = model.predict_interval(test.X, agent=test.agent, entity=test.entity, level=level)
         inside = ((lower <= test.y) & (test.y <= upper)).mean()
-        assert found.coverage[LEVELS.index(level)] == pytest.approx(inside, abs=0.005)
-    assert (np.diff(found.coverage) >= 0.0).all()
+        assert found["coverage"][LEVELS.index(level)] == pytest.approx(inside, abs=0.005)
+    assert (np.diff(found["coverage"]) >= 0.0).all()
 
 
 def test_calibration_of_counts_is_that_of_their_intervals():
@@ -149,7 +149,7 @@ def test_calibration_of_counts_is_that_of_their_intervals():
     model = counter()
     found = calibrate(model, HeldOut(frame, visits, "clinic", "patient"))
     lower, upper = model.predict_interval(frame, agent="clinic", entity="patient", level=0.9)
-    assert found.coverage[LEVELS.index(0.9)] == pytest.approx(((lower <= visits) & (visits <= upper)).mean())
+    assert found["coverage"][LEVELS.index(0.9)] == pytest.approx(((lower <= visits) & (visits <= upper)).mean())
 
 
 @pytest.mark.parametrize(
@@ -175,7 +175,7 @@ def test_short_names_of_levels_are_written_across_where_panels_are_wide():
     y = np.where(nest % 2, 3.0, -3.0) * (food == "Satiated") + rng.normal(0.0, 0.3, 400)
     model = HLCRRegressor(2, n_sweeps=30, effects="none", noise="common", categories=["food"])
     model.fit(pd.DataFrame({"food": food}), y, agent=nest % 4, entity=nest)
-    picture = draw_picture(model, Findings(model), Findings(model).certainty, None)
+    picture = draw_picture(model, Findings(model), None)
     assert not picture.groups[0].is_upright
     assert picture.layout == "side-by-side"
     assert "other features" not in picture.note
@@ -198,9 +198,9 @@ def test_residuals_are_means_by_agent_and_sorted(model, drawn):
     findings = Findings(model)
     chart = residual_chart(drawn, findings.agents, findings.names)
     means = [drawn.residuals[drawn.agent == a].mean() for a in np.unique(drawn.agent)]
-    rows = [mark for mark in chart.panel.marks if mark.shape == "levels"]
+    rows = [mark for mark in chart["panel"].marks if mark.shape == "levels"]
     np.testing.assert_allclose([mark.x[0] for mark in rows], np.sort(means), rtol=1e-9)
-    values = re.findall(r'class="value"[^>]*>([^<]+)<', str(svg.rows(chart.panel)))
+    values = re.findall(r'class="value"[^>]*>([^<]+)<', str(svg.rows(chart["panel"])))
     assert values == [number(mean, 2) for mean in np.sort(means)]
 
 
@@ -211,7 +211,7 @@ def test_many_agents_are_shown_at_both_ends(rng):
     model = HLCRRegressor(1, n_sweeps=20).fit(x[:, None], y, agent=agent, entity=entity)
     findings, data = Findings(model), HeldOut(x[:, None], y, agent, entity)
     chart = residual_chart(drawn_events(model, data), findings.agents, findings.names)
-    names = [mark.name for mark in chart.panel.marks]
+    names = [mark.name for mark in chart["panel"].marks]
     assert len(names) == 2 * AT_EACH_END + 2
     assert names[AT_EACH_END + 1] == f"{60 - 2 * AT_EACH_END} between"
     assert "30 between" in render_report(model, data)
@@ -237,7 +237,7 @@ def test_long_values_of_the_target_have_room_beside_the_frames(scale, roomy):
     x, entity = rng.uniform(-1.0, 1.0, 200), np.arange(200) % 10
     model = HLCRRegressor(1, n_sweeps=20, effects="none", noise="common")
     model.fit(x[:, None], scale * (x + rng.normal(0.0, 0.1, 200)), agent=entity % 2, entity=entity)
-    (group,) = draw_picture(model, Findings(model), Findings(model).certainty, None).groups
+    (group,) = draw_picture(model, Findings(model), None).groups
     assert svg.is_roomy(group.panels[0].panel) == roomy
     assert (" roomy" in re.findall(r'<div class="(framed[^"]*)"', render_report(model))[0]) == roomy
 
@@ -258,6 +258,6 @@ def test_labels_of_lines_do_not_hide_each_other(n):
 
 def test_a_panel_of_all_clusters_has_all_entities(model):
     findings = Findings(model)
-    blurred = replace(findings.certainty, clear=(), blurred=tuple(range(model.n_clusters_)), n_sure=0)
-    (panel,) = draw_picture(model, findings, blurred, None).groups[0].panels
+    findings.certainty = replace(findings.certainty, clear=(), blurred=tuple(range(model.n_clusters_)), n_sure=0)
+    (panel,) = draw_picture(model, findings, None).groups[0].panels
     assert panel.title.endswith("100 %")

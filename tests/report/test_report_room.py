@@ -12,7 +12,7 @@ import pytest
 from fedhlcr import HLCRRegressor, hold_out_events
 from fedhlcr.analysis.names import LONGEST, NO_NAME, names_to_show
 from fedhlcr.datasets import make_hlcr
-from fedhlcr.report import HeldOut, render_report, room
+from fedhlcr.report import HeldOut, packing, render_report
 from fedhlcr.report.findings import Findings
 from fedhlcr.report.packing import size_of_names, to_block
 from tests.reports import HOSTILE, Page, held_out, unpacked
@@ -48,10 +48,10 @@ def test_very_long_names_lose_their_middle():
 
 def test_rows_without_room_are_left_out_and_the_page_says_so(model, split, monkeypatch):
     everyone = Findings(model).entities
-    sizes = room.size_of_entities(everyone.entities, everyone.probability, everyone.n_all)
+    sizes = packing.size_of_entities(everyone.entities, everyone.probability, everyone.n_all)
     agents = Findings(model).agents
-    monkeypatch.setattr(room, "LEAST_DETAILS", 0)
-    monkeypatch.setattr(room, "ROOM", room.size_of_agents(agents.ids, agents.weights) + sizes / 2)
+    monkeypatch.setattr(packing, "LEAST_DETAILS", 0)
+    monkeypatch.setattr(packing, "ROOM", packing.size_of_agents(agents.ids, agents.weights) + sizes / 2)
     findings = Findings(model)
     found, n_all = findings.entities, len(model.labels_)
     assert len(found) == pytest.approx(n_all / 2, abs=1)
@@ -87,11 +87,11 @@ def test_names_of_agents_are_stored_once(model):
 
 
 def test_details_get_the_room_that_is_left():
-    assert room.room_for_details(0.0, 0.0) == room.MOST_DETAILS
-    assert room.room_for_details(100_000.0, room.ROOM - 300_000.0) == 200_000.0
-    assert room.room_for_details(room.ROOM, 0.0) == room.LEAST_DETAILS
-    assert room.rows_that_fit(40_000, 0.0, 2.0 * (room.ROOM - room.LEAST_DETAILS)) == 20_000
-    assert room.rows_that_fit(40_000, 10.0 * room.ROOM, 1.0) == 1
+    assert packing.room_for_details(0.0, 0.0) == packing.MOST_DETAILS
+    assert packing.room_for_details(100_000.0, packing.ROOM - 300_000.0) == 200_000.0
+    assert packing.room_for_details(packing.ROOM, 0.0) == packing.LEAST_DETAILS
+    assert packing.rows_that_fit(40_000, 0.0, 2.0 * (packing.ROOM - packing.LEAST_DETAILS)) == 20_000
+    assert packing.rows_that_fit(40_000, 10.0 * packing.ROOM, 1.0) == 1
 
 
 def big_report(name, agent_name=str, n_clusters="auto", noise=0.3, **options):

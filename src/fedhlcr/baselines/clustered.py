@@ -45,6 +45,7 @@ class ClusterModels(NamedTuple):
         return regressions.predict(rows)
 
 
+@dataclass(eq=False, repr=False)
 class IFCARegressor(FederatedRival[ClusterModels]):
     """Iterative federated clustering: every agent or entity belongs to the cluster whose regression fits it best.
 
@@ -88,23 +89,13 @@ class IFCARegressor(FederatedRival[ClusterModels]):
         "max_iter": [COUNT],
     }
 
-    def __init__(
-        self,
-        n_clusters="auto",
-        level="agent",
-        penalty="auto",
-        n_init=10,
-        max_iter=100,
-        participation=1.0,
-        random_state=0,
-    ):
-        self.n_clusters = n_clusters
-        self.level = level
-        self.penalty = penalty
-        self.n_init = n_init
-        self.max_iter = max_iter
-        self.participation = participation
-        self.random_state = random_state
+    n_clusters: Any = "auto"
+    level: str = "agent"
+    penalty: Any = "auto"
+    n_init: int = 10
+    max_iter: int = 100
+    participation: float = 1.0
+    random_state: int | None = 0
 
     def _solve(self, data: Standardized) -> ClusterModels:
         model = super()._solve(data)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -16,7 +16,6 @@ from fedhlcr.data.inputs import log_exposure
 from fedhlcr.estimators.base import HierarchicalPredictor
 from fedhlcr.estimators.drawn_events import DrawnEvents
 from fedhlcr.figures.estimates import residual_panel
-from fedhlcr.figures.figure import Panel
 from fedhlcr.figures.fit import calibration_panel, coverage_of
 from fedhlcr.posterior.fitted_model import check_model
 
@@ -32,24 +31,8 @@ LONG = 14
 CLEAR = 2.0
 
 
-@dataclass(frozen=True)
-class Calibration:
-    """The curve of calibration.
-
-    Attributes
-    ----------
-    coverage : (levels,) share of the events inside intervals of each level
-    panel : the curve
-    sentence : what it shows
-    """
-
-    coverage: FloatArray
-    panel: Panel
-    sentence: str
-
-
-def calibrate(model: HierarchicalPredictor, data: HeldOut) -> Calibration:
-    """Count how many events lie in their intervals, at several levels; of real targets and of counts."""
+def calibrate(model: HierarchicalPredictor, data: HeldOut) -> dict[str, Any]:
+    """The share of events in their intervals, as a curve and in words; of real targets and of counts."""
     model = check_model(model)
     events = model.read_events(data.X, data.agent, data.entity)
     observed = model.numeric_target(data.y, len(events.matrix))
@@ -59,7 +42,8 @@ def calibrate(model: HierarchicalPredictor, data: HeldOut) -> Calibration:
     offset = None if offset is None else offset[rows]
     coverage = coverage_of(model, events.matrix[rows], profiles, observed[rows], offset, LEVELS)
     sentence = in_words(coverage, len(rows), is_sample=len(rows) < len(observed))
-    return Calibration(coverage, calibration_panel(coverage, LEVELS, len(rows), sentence), sentence)
+    panel = calibration_panel(coverage, LEVELS, len(rows), sentence)
+    return {"coverage": coverage, "panel": panel, "sentence": sentence}
 
 
 def in_words(coverage: FloatArray, n_events: int, *, is_sample: bool = False) -> str:
@@ -85,24 +69,11 @@ def _held(share: float, level: float, n_events: int) -> str:
     return "are too narrow" if off < 0.0 else "are wider than needed"
 
 
-@dataclass(frozen=True)
-class ResidualChart:
-    """Residuals by agent.
+def residual_chart(events: DrawnEvents, agents: AgentFacts, names: UserNames) -> dict[str, Any] | None:
+    """Residuals by agent, lowest mean first; of many agents those at both ends, and a strip for those between.
 
-    Attributes
-    ----------
-    panel : agents by their mean residual, lowest first; of many, those at both ends, and a strip for those between
-    is_long : whether the rows need the whole width of the page
-    sentence : what the chart shows
+    None with fewer than two agents that have events.
     """
-
-    panel: Panel
-    is_long: bool
-    sentence: str
-
-
-def residual_chart(events: DrawnEvents, agents: AgentFacts, names: UserNames) -> ResidualChart | None:
-    """The chart; None with fewer than two agents that have events."""
     known = events.agent != UNKNOWN
     agent = events.agent[known]
     residual = events.residuals[known]
@@ -122,7 +93,8 @@ def residual_chart(events: DrawnEvents, agents: AgentFacts, names: UserNames) ->
         between = AT_EACH_END, f"{len(order) - len(shown)} between", mean[order]
     rows = [named(agents.ids[i], names.agent) for i in shown]
     panel = residual_panel(rows, mean[shown], spread[shown], between)
-    return ResidualChart(panel, len(shown) > LONG, _residuals_in_words(mean[order], spread[order], n[order], names))
+    sentence = _residuals_in_words(mean[order], spread[order], n[order], names)
+    return {"panel": panel, "is_long": len(shown) > LONG, "sentence": sentence}
 
 
 def _residuals_in_words(mean: FloatArray, spread: FloatArray, n: IndexArray, names: UserNames) -> str:

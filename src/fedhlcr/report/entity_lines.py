@@ -101,39 +101,28 @@ def _with_places(model: HierarchicalPredictor, axis: Axis) -> DrawnAxis:
     return DrawnAxis(axis, grid[np.linspace(0, len(grid) - 1, n_points).astype(np.int64)])
 
 
-@dataclass(frozen=True)
-class EntityLines:
-    """What single entities and clusters predict along axes.
-
-    Attributes
-    ----------
-    entities : (entities, points of all axes, 4) mean, lower and upper end of the 90 % interval of the regression, and
-        the mean of the entity's cluster; other features have the entity's own averages
-    clusters : (clusters, points of all axes, 3) mean and interval of each cluster; other features have their means
-    """
-
-    entities: FloatArray
-    clusters: FloatArray
-
-    def to_plain(self) -> dict[str, Any]:
-        """What the page's script needs."""
-        low, high = Scale.of(self.entities[..., [0, 3]], self.clusters[..., 0])
-        # rates may have intervals of any width, which would leave no digits for the lines
-        scale = Scale(2.0 * low - high, 2.0 * high - low)
-        entities, clusters = (lines.clip(*scale) for lines in (self.entities, self.clusters))
-        return {
-            "low": scale.low,
-            "high": scale.high,
-            "entities": pack(scale.quantise(entities)),
-            "clusters": pack(scale.quantise(clusters)),
-        }
+def pack_lines(entities: FloatArray, clusters: FloatArray) -> dict[str, Any]:
+    """Lines as `entity_lines` returns them, as the page's script needs them."""
+    low, high = Scale.of(entities[..., [0, 3]], clusters[..., 0])
+    # rates may have intervals of any width, which would leave no digits for the lines
+    scale = Scale(2.0 * low - high, 2.0 * high - low)
+    packed = [pack(scale.quantise(lines.clip(*scale))) for lines in (entities, clusters)]
+    return {"low": scale.low, "high": scale.high, "entities": packed[0], "clusters": packed[1]}
 
 
 @single_threaded_blas
-def entity_lines(model: HierarchicalPredictor, axes: list[DrawnAxis], entities: IndexArray) -> EntityLines:
+def entity_lines(
+    model: HierarchicalPredictor, axes: list[DrawnAxis], entities: IndexArray
+) -> tuple[FloatArray, FloatArray]:
     """The lines of entities, given by ascending positions, and of all clusters: those that `plot.entity` draws.
 
     The mean is what the model predicts. Intervals are those of the regression, without the noise of single events.
+
+    Returns
+    -------
+    entities : (entities, points of all axes, 4) mean, lower and upper end of the 90 % interval of the regression, and
+        the mean of the entity's cluster; other features have the entity's own averages
+    clusters : (clusters, points of all axes, 3) mean and interval of each cluster; other features have their means
     """
     X = _features(model, axes, entities)
     n_points = X.shape[1]
@@ -147,7 +136,7 @@ def entity_lines(model: HierarchicalPredictor, axes: list[DrawnAxis], entities: 
     for k in range(model.n_clusters_):
         lines = [axis_line(model, drawn.axis, k, drawn.places) for drawn in axes]
         clusters[k] = np.concatenate([np.stack([line.mean, line.lower, line.upper], axis=1) for line in lines])
-    return EntityLines(np.column_stack([own, shared]).reshape(len(entities), n_points, 4), clusters)
+    return np.column_stack([own, shared]).reshape(len(entities), n_points, 4), clusters
 
 
 def _features(model: HierarchicalPredictor, axes: list[DrawnAxis], entities: IndexArray) -> FloatArray:

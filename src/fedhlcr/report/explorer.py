@@ -7,14 +7,12 @@ the tables of agents and entities, which the page has anyway.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-from markupsafe import Markup
 
 from fedhlcr._support.arrays import FloatArray, IndexArray
-from fedhlcr._support.wording import Noun, number
+from fedhlcr._support.wording import number
 from fedhlcr.analysis.axis_lines import TargetAxis, target_axis
 from fedhlcr.analysis.effects import INTERVAL_LEVEL
 from fedhlcr.analysis.facts import AgentFacts
@@ -23,11 +21,20 @@ from fedhlcr.data.hierarchy import UNKNOWN
 from fedhlcr.estimators.base import HierarchicalPredictor
 from fedhlcr.figures.palette import color_class
 from fedhlcr.figures.svg import LONG_TICK
-from fedhlcr.report.entity_lines import DrawnAxis, drawn_axes, entity_lines, pack_events
+from fedhlcr.report.entity_lines import DrawnAxis, drawn_axes, entity_lines, pack_events, pack_lines
 from fedhlcr.report.events import DrawnEvents
 from fedhlcr.report.findings import Findings, ListedEntities
-from fedhlcr.report.packing import CHARACTERS_PER_BYTE, pack, pack_shares, to_block
-from fedhlcr.report.room import MAX_SHARES, most_shares, room_for_details, size_of_agents, size_of_entities
+from fedhlcr.report.packing import (
+    CHARACTERS_PER_BYTE,
+    MAX_SHARES,
+    most_shares,
+    pack,
+    pack_shares,
+    room_for_details,
+    size_of_agents,
+    size_of_entities,
+    to_block,
+)
 
 # Numbers of ticks of the target on its whole range, and for logarithms between two powers of ten.
 MOST_TICKS = (5, 10, 20, 40, 80, 160, 320, 640)
@@ -40,25 +47,6 @@ MOST_AGENTS = 20_000
 BYTES_PER_VALUE = 2
 
 
-@dataclass(frozen=True)
-class Explorer:
-    """The explorer's section of a page.
-
-    Attributes
-    ----------
-    data : for a script element
-    has_agents : whether agents can be looked up: there is more than one
-    has_events : whether lines have dots
-    n_detailed, n_entities : numbers of entities with details, and of all
-    """
-
-    data: Markup
-    has_agents: bool
-    has_events: bool
-    n_detailed: int
-    n_entities: int
-
-
 class Detail(NamedTuple):
     """What is shown of which entities: rows of the table of entities, ascending; axes; most events of each."""
 
@@ -69,7 +57,7 @@ class Detail(NamedTuple):
 
 def explorer_section(
     model: HierarchicalPredictor, findings: Findings, events: DrawnEvents | None, judged: DrawnEvents | None
-) -> Explorer | None:
+) -> dict[str, Any] | None:
     """The explorer of all listed entities and their agents; None if the model holds none.
 
     Parameters
@@ -77,6 +65,7 @@ def explorer_section(
     events : events to draw as dots; None draws none
     judged : held-out events, for the errors of agents
     """
+    names = findings.names
     entities = findings.entities
     agents = findings.agents
     if entities is None or agents is None:
@@ -89,7 +78,7 @@ def explorer_section(
     target = target_axis(model)
     details = _details(model, entities, detail, known)
     data = {
-        "nouns": {"agent": _forms(findings.names.agent), "entity": _forms(findings.names.entity)},
+        "nouns": {name: [noun.one, noun.many] for name, noun in (("agent", names.agent), ("entity", names.entity))},
         "colors": [color_class(k) for k in range(model.n_clusters_)],
         "target": {
             "name": target.name,
@@ -104,11 +93,13 @@ def explorer_section(
         **details,
         "agents": _agents(agents, judged) if len(agents) > 1 else None,
     }
-    return Explorer(to_block(data), len(agents) > 1, known is not None, len(detail.rows), len(entities))
-
-
-def _forms(noun: Noun) -> list[str]:
-    return [noun.one, noun.many]
+    return {
+        "data": to_block(data),
+        "has_agents": len(agents) > 1,
+        "has_events": known is not None,
+        "n_detailed": len(detail.rows),
+        "n_entities": len(entities),
+    }
 
 
 def _first(entities: ListedEntities, detail: Detail) -> int:
@@ -163,7 +154,7 @@ def _details(
     return {
         "detailed": None if len(rows) == len(entities) else pack(rows),
         "axes": [axis.to_plain() for axis in axes],
-        "lines": entity_lines(model, axes, positions).to_plain() if axes else None,
+        "lines": pack_lines(*entity_lines(model, axes, positions)) if axes else None,
         "events": drawn,
         "neighbours": pack(nearest(coordinates(model)[positions], N_NEIGHBOURS)),
     }

@@ -14,7 +14,7 @@ from fedhlcr.analysis.axis_words import describe_effects
 from fedhlcr.analysis.effects import entity_noise
 from fedhlcr.analysis.facts import SURE, AgentFacts, Facts, UserNames
 from fedhlcr.analysis.names import begins_with, named, names_to_show
-from fedhlcr.report.room import rows_that_fit, size_of_agents, size_of_entities
+from fedhlcr.report.packing import rows_that_fit, size_of_agents, size_of_entities
 
 # Entities named as examples of a cluster, and effects described.
 N_EXAMPLES = 3

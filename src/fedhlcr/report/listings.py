@@ -19,8 +19,7 @@ from fedhlcr.analysis.simpler import RIDGE_PER_ENTITY
 from fedhlcr.figures.svg import tag
 from fedhlcr.report.charts import mix_bar
 from fedhlcr.report.findings import Findings, ListedEntities
-from fedhlcr.report.packing import to_block
-from fedhlcr.report.room import MANY_ENTITIES
+from fedhlcr.report.packing import MANY_ENTITIES, to_block
 
 # Rows shown at a time.
 PAGE_ROWS = 25

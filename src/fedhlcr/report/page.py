@@ -8,7 +8,7 @@ import math
 import re
 from functools import cache
 from importlib.resources import files
-from typing import Any, NamedTuple
+from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
@@ -17,7 +17,7 @@ from fedhlcr._support.wording import CLUSTER, EVENT, amount, capital, number, pe
 from fedhlcr.analysis.axis_lines import target_axis
 from fedhlcr.analysis.effects import INTERVAL_LEVEL
 from fedhlcr.analysis.evaluation import Evaluation, HeldOut, evaluate
-from fedhlcr.analysis.links import NO_TARGET, Link
+from fedhlcr.analysis.links import NO_TARGET
 from fedhlcr.analysis.rounds import FederatedRun
 from fedhlcr.analysis.scores import METRICS, SHOWN
 from fedhlcr.analysis.words import how_sure, mixed_group, sure_in_words
@@ -25,12 +25,11 @@ from fedhlcr.estimators.base import HierarchicalPredictor
 from fedhlcr.exceptions import ArgumentTypeError
 from fedhlcr.figures import svg
 from fedhlcr.kernels import ahead
-from fedhlcr.posterior.fitted_model import FittedModel, check_model
+from fedhlcr.posterior.fitted_model import check_model
 from fedhlcr.report import sections, story
-from fedhlcr.report.checks import Calibration, ResidualChart, calibrate, residual_chart
+from fedhlcr.report.checks import calibrate, residual_chart
 from fedhlcr.report.doubts import find_doubts
-from fedhlcr.report.effects import effect_section
-from fedhlcr.report.events import DrawnEvents, drawn_events, fitted_events
+from fedhlcr.report.events import drawn_events, fitted_events
 from fedhlcr.report.explorer import explorer_section
 from fedhlcr.report.findings import Findings
 from fedhlcr.report.map import map_section
@@ -87,160 +86,82 @@ def render_report(
     >>> render_report(model).splitlines()[0]
     '<!doctype html>'
     """
-    model = _checked(model, held_out=held_out, events=events)
-    ahead.prepare(ahead.for_reports(model.posterior_.likelihood.name))
-    told = _Told.of(model, held_out, events)
-    context = {
-        "title": printable(title) if title else _title(model, told.findings),
-        **_answers(told),
-        "settings": reproduction(told.findings, code),
-        **_pictures(told),
-        **_lists(told),
-        **_explorer(model, told.findings, (told.drawn, told.judged), places),
-        **_looks(),
-    }
-    listed = (context["clusters"], context["agents"], context["entities"])
-    context["tables"] = [section["listing"] for section in listed if section and section["listing"]]
-    return _environment().get_template("report.html").render(context)
-
-
-class _Told(NamedTuple):
-    """The data that a page shows.
-
-    Attributes
-    ----------
-    scores : those of the held-out events, if there are any
-    held_out : the held-out events as they were read
-    judged, drawn : the held-out events, and those to draw as dots
-    """
-
-    model: HierarchicalPredictor
-    findings: Findings
-    run: FederatedRun | None
-    scores: Evaluation | None
-    held_out: HeldOut | None
-    judged: DrawnEvents | None
-    drawn: DrawnEvents | None
-
-    @classmethod
-    def of(cls, model: HierarchicalPredictor, held_out: HeldOut | None, events: HeldOut | None) -> _Told:
-        findings = Findings(model)
-        scores = None
-        if held_out is not None:
-            held_out = held_out.read(model)
-            scores = evaluate(model, held_out)
-        judged = None if held_out is None else drawn_events(model, held_out)
-        drawn = judged if events is None else drawn_events(model, events.read(model))
-        drawn = drawn or fitted_events(model)
-        return cls(model, findings, FederatedRun.of(model), scores, held_out, judged, drawn)
-
-
-def _answers(told: _Told) -> dict[str, Any]:
-    """What the page answers in words: what the clusters are, how sure that is, and whether the model is any good."""
-    model = told.model
-    findings = told.findings
-    scores = told.scores
-    doubts = find_doubts(model, findings, told.run, scores)
-    return {
-        "names": findings.names,
-        "link": findings.link,
-        "verdict": find_verdict(model, findings, scores),
-        "certainty": findings.certainty,
-        "sure": _sure(findings),
-        "short": story.in_short(model, findings, told.run, doubts),
-        "facts": _facts(model, findings, scores),
-        "good": story.goodness(model, findings, scores),
-        "scores": None if scores is None else score_section(findings, scores),
-        "differences": sections.difference_section(findings),
-        "doubts": doubts,
-        "event_noun": EVENT,
-        "interval": percent(INTERVAL_LEVEL),
-    }
-
-
-def _pictures(told: _Told) -> dict[str, Any]:
-    model = told.model
-    findings = told.findings
-    return {
-        "picture": draw_picture(model, findings, findings.certainty, told.drawn),
-        "effects": effect_section(model, findings.certainty),
-        "calibration": _calibration(model, findings, told.held_out),
-        "residuals": _residuals(findings, told.judged),
-        "rounds": None if told.run is None else sections.round_section(findings, told.run),
-        "traces": sections.traces(model),
-    }
-
-
-def _lists(told: _Told) -> dict[str, Any]:
-    """Clusters, agents and entities, one by one."""
-    findings = told.findings
-    return {
-        "clusters": sections.cluster_section(findings),
-        "agents": sections.agent_section(findings, told.scores),
-        "entities": None if findings.entities is None else sections.entity_section(findings, findings.entities),
-    }
-
-
-def _looks() -> dict[str, Any]:
-    """Style and script; the page allows no script but the one with this hash."""
-    script, style = ("\n".join(_text(name) for name in parts) for parts in (SCRIPTS, STYLES))
-    return {
-        "script": Markup(script),
-        "script_hash": base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
-        "style": Markup(style),
-    }
-
-
-def _explorer(
-    model: HierarchicalPredictor,
-    findings: Findings,
-    events: tuple[DrawnEvents | None, DrawnEvents | None],
-    places: AnyPlaces | None,
-) -> dict[str, Any]:
-    """The explorer of entities and their map; None each if there is none. `events` are those drawn and held out."""
-    if findings.entities is None:
-        return {"explorer": None, "map": None}
-    return {
-        "explorer": explorer_section(model, findings, *events),
-        "map": None if places is None else map_section(model, findings, locate(model, places)),
-    }
-
-
-def _checked(model: Any, **tables: Any) -> FittedModel:
-    """What a fitted estimator found; anything else is refused, and so are tables that are not held-out events."""
-    found = check_model(model)
-    for name, table in tables.items():
+    model = check_model(model)
+    for name, table in (("held_out", held_out), ("events", events)):
         if table is not None and not isinstance(table, HeldOut):
             raise ArgumentTypeError(
                 f"`{name}` must be a HeldOut or None, but is of type {type(table).__name__}; pass "
                 "HeldOut(X, y, agent, entity), and for counts `exposure` behind these."
             )
-    return found
-
-
-def _sure(findings: Findings) -> dict[str, Any]:
-    """How sure memberships are."""
-    names = findings.names
-    certainty = findings.certainty
-    return {
-        "sentence": how_sure(certainty, names),
-        "mixed": mixed_group(certainty, names),
-        "meaning": sure_in_words(names),
-        "width": 100.0 * certainty.share,
+    ahead.prepare(ahead.for_reports(model.posterior_.likelihood.name))
+    context = _sections(Findings(model), held_out, events, places)
+    script, style = ("\n".join(_text(name) for name in parts) for parts in (SCRIPTS, STYLES))
+    listed = (context["clusters"], context["agents"], context["entities"])
+    context |= {
+        "title": printable(title) if title else _title(context["findings"]),
+        "settings": reproduction(context["findings"], code),
+        "tables": [section["listing"] for section in listed if section and section["listing"]],
+        "event_noun": EVENT,
+        "interval": percent(INTERVAL_LEVEL),
+        "style": Markup(style),
+        "script": Markup(script),
+        # the page allows no script but the one with this hash
+        "script_hash": base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
     }
+    return _environment().get_template("report.html").render(context)
 
 
-def _calibration(model: HierarchicalPredictor, findings: Findings, data: HeldOut | None) -> Calibration | None:
-    """The curve of calibration; classes have a diagram of their own."""
-    binary = findings.link is not None and findings.link.family.has_classes
-    return None if data is None or binary else calibrate(model, data)
-
-
-def _residuals(findings: Findings, judged: DrawnEvents | None) -> ResidualChart | None:
-    """The residuals of the held-out events by agent."""
-    if judged is None or findings.agents is None:
-        return None
-    return residual_chart(judged, findings.agents, findings.names)
+def _sections(
+    findings: Findings, held_out: HeldOut | None, events: HeldOut | None, places: AnyPlaces | None
+) -> dict[str, Any]:
+    """What the page shows, by the names that its template uses; None leaves a section out."""
+    model = findings.model
+    link = findings.link
+    names = findings.names
+    agents = findings.agents
+    entities = findings.entities
+    certainty = findings.certainty
+    run = FederatedRun.of(model)
+    scores = None
+    judged = None
+    if held_out is not None:
+        held_out = held_out.read(model)
+        scores = evaluate(model, held_out)
+        judged = drawn_events(model, held_out)
+    drawn = (judged if events is None else drawn_events(model, events.read(model))) or fitted_events(model)
+    doubts = find_doubts(model, findings, run, scores)
+    # classes have a diagram of their own
+    has_curve = held_out is not None and (link is None or not link.family.has_classes)
+    return {
+        "findings": findings,
+        "names": names,
+        "link": link,
+        "certainty": certainty,
+        "verdict": find_verdict(model, findings, scores),
+        "sure": {
+            "sentence": how_sure(certainty, names),
+            "mixed": mixed_group(certainty, names),
+            "meaning": sure_in_words(names),
+            "width": 100.0 * certainty.share,
+        },
+        "short": story.in_short(model, findings, run, doubts),
+        "picture": draw_picture(model, findings, drawn),
+        "facts": _facts(findings, scores),
+        "map": None if places is None or entities is None else map_section(model, findings, locate(model, places)),
+        "clusters": sections.cluster_section(findings),
+        "explorer": explorer_section(model, findings, drawn, judged),
+        "effects": sections.effect_section(findings),
+        "good": story.goodness(model, findings, scores),
+        "scores": None if scores is None else score_section(findings, scores),
+        "calibration": calibrate(model, held_out) if has_curve and held_out is not None else None,
+        "residuals": None if judged is None or agents is None else residual_chart(judged, agents, names),
+        "differences": sections.difference_section(findings),
+        "doubts": doubts,
+        "traces": sections.traces(model),
+        "agents": sections.agent_section(findings, scores),
+        "entities": None if entities is None else sections.entity_section(findings, entities),
+        "rounds": None if run is None else sections.round_section(findings, run),
+    }
 
 
 @cache
@@ -294,19 +215,20 @@ def _r2(value: float) -> str:
     return f"{value:.3f}".replace("-", "−") if math.isfinite(value) else number(value)
 
 
-def _title(model: HierarchicalPredictor, findings: Findings) -> str:
+def _title(findings: Findings) -> str:
     names = findings.names
-    target = target_axis(model).name
+    target = target_axis(findings.model).name
     if len(findings.clusters) == 1:
         return f"What moves {target}, and how {names.entity.many} differ"
     return f"Clusters of {names.entity.many}{'' if names.target == NO_TARGET else f' by {target}'}"
 
 
-def _facts(model: Any, findings: Findings, scores: Evaluation | None) -> list[tuple[str, str]]:
+def _facts(findings: Findings, scores: Evaluation | None) -> list[tuple[str, str]]:
     """The figures a reader looks for first: (name, value)."""
     names = findings.names
     agents = findings.agents
     entities = findings.entities
+    link = findings.link
     facts = [(CLUSTER.of(len(findings.clusters)), f"{len(findings.clusters):,}")]
     if agents is not None and entities is not None:
         if findings.has_agents:
@@ -315,20 +237,15 @@ def _facts(model: Any, findings: Findings, scores: Evaluation | None) -> list[tu
             (names.entity.of(entities.n_all), f"{entities.n_all:,}"),
             (EVENT.of(findings.n_events) + " fitted", amount(findings.n_events)),
         ]
-    if findings.link is None:
+    if link is None:
         facts.append((f"{findings.noise_name}, in units of {names.target}", number(findings.noise)))
     else:
-        facts += _response_facts(model, findings, findings.link)
+        if findings.base is not None:
+            facts.append((f"{link.observed} among fitted events", link.in_words(findings.base)))
+        if not link.family.has_classes:
+            facts.append(("dispersion of the counts", number(findings.model.dispersion_)))
     if scores is not None:
         first = SHOWN[scores.family.name].first
         events = "fitted" if scores.was_fitted else "held-out"
         facts.append((f"{METRICS[first].heading} on {events} events", _r2(scores.model[first])))
-    return facts
-
-
-def _response_facts(model: Any, findings: Findings, link: Link) -> list[tuple[str, str]]:
-    """What was observed of classes or counts."""
-    facts = [] if link.family.has_classes else [("dispersion of the counts", number(model.dispersion_))]
-    if findings.base is not None:
-        facts.insert(0, (f"{link.observed} among fitted events", link.in_words(findings.base)))
     return facts

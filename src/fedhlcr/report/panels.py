@@ -107,10 +107,9 @@ class Picture:
         return "stacked" if self.n_panels >= STACKED else "side-by-side"
 
 
-def draw_picture(
-    model: HierarchicalPredictor, findings: Findings, certainty: LabelCertainty, events: DrawnEvents | None
-) -> Picture | None:
+def draw_picture(model: HierarchicalPredictor, findings: Findings, events: DrawnEvents | None) -> Picture | None:
     """The panels of a model; None if it has no feature that varies."""
+    certainty = findings.certainty
     axes = feature_axes(model, None if events is None else events.X)
     strength = np.sqrt(entity_shares(model) @ axis_strengths(model, axes) ** 2)
     # an effect that is clear in no cluster is shown only if there is no other

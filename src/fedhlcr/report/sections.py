@@ -9,13 +9,16 @@ import numpy as np
 
 from fedhlcr._support.wording import ROUND, byte_size, capital, number, percent
 from fedhlcr.analysis.axes import axis_of, feature_axes
-from fedhlcr.analysis.axis_lines import target_axis
+from fedhlcr.analysis.axis_lines import axis_strengths, target_axis
+from fedhlcr.analysis.contrasts import contrasts_of
+from fedhlcr.analysis.effects import entity_shares
 from fedhlcr.analysis.evaluation import Evaluation
 from fedhlcr.analysis.facts import SURE
 from fedhlcr.analysis.rounds import FederatedRun
 from fedhlcr.analysis.words import members_in_words, noise_words, without_effects
 from fedhlcr.estimators.base import HierarchicalPredictor
 from fedhlcr.figures.agents import by_main_cluster
+from fedhlcr.figures.estimates import contrast_panel, contrast_unit
 from fedhlcr.figures.figure import Panel
 from fedhlcr.figures.runs import run_panel, trace_panel
 from fedhlcr.model.likelihood import GAUSSIAN
@@ -28,6 +31,10 @@ OPEN_CARDS = 6
 MATRIX_AGENTS = 60
 N_UNCERTAIN = 10
 MOST_ROWS = 12
+# Charts of effects, those shown at once, and clusters in each of them.
+MOST_CHARTS = 12
+FIRST_CHARTS = 6
+MOST_CLUSTERS = 16
 
 
 def cluster_section(findings: Findings) -> dict[str, Any]:
@@ -64,6 +71,24 @@ def cluster_section(findings: Findings) -> dict[str, Any]:
         "has_intervals": any(column.ranges for column in listing.columns),
         "has_levels": bool(findings.category_levels),
         "target": target.name,
+    }
+
+
+def effect_section(findings: Findings) -> dict[str, Any] | None:
+    """Charts of the strongest features; None without features that vary."""
+    model = findings.model
+    axes = feature_axes(model)
+    strength = np.sqrt(entity_shares(model) @ axis_strengths(model, axes) ** 2)
+    order = [axes[a] for a in np.argsort(-strength, kind="stable") if strength[a] > 0.0][:MOST_CHARTS]
+    contrasts = [contrast for axis in order for contrast in contrasts_of(model, axis)][:MOST_CHARTS]
+    if not contrasts:
+        return None
+    charts = [contrast_panel(model, contrast, MOST_CLUSTERS, findings.certainty.blurred) for contrast in contrasts]
+    return {
+        "charts": charts[:FIRST_CHARTS],
+        "more": charts[FIRST_CHARTS:],
+        "unit": contrast_unit(target_axis(model)),
+        "n_hidden": max(0, model.n_clusters_ - MOST_CLUSTERS),
     }
 
 

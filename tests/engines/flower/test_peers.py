@@ -19,6 +19,7 @@ from fedhlcr.privacy.party import Party
 from fedhlcr.privacy.roster import Advert, Roster, signed_text
 from fedhlcr.privacy.secure_sum import SecureSum
 from fedhlcr.privacy.terms import SumStage, Terms, write_request
+from fedhlcr.storage.records import from_record, to_record
 
 NAMES = ("north", "south", "west")
 TERMS = Terms(run=1, session=2, epoch=3, round=4, n_values=5, min_parties=3)
@@ -171,7 +172,7 @@ class InTheMiddle:
         return write_request(SumStage.SHARES, TERMS, Roster.of(TERMS, shown).to_record())
 
     def first(self):
-        return write_request(SumStage.KEYS, TERMS, TERMS.to_record())
+        return write_request(SumStage.KEYS, TERMS, to_record(TERMS))
 
     def forge(self, name, reply, honest):
         keys = advert_of(reply).keys
@@ -184,7 +185,7 @@ class InTheMiddle:
 def advert_of(reply):
     from fedhlcr.privacy.terms import read_reply
 
-    return Advert.read(read_reply(reply, SumStage.KEYS, TERMS))
+    return from_record(Advert, read_reply(reply, SumStage.KEYS, TERMS))
 
 
 @pytest.mark.parametrize("signs", [True, False])

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from fedhlcr._support.version import __version__
 from fedhlcr._support.wording import AGENT
@@ -104,6 +104,11 @@ class Attendance:
     def unheard(self, online: set[int]) -> set[int]:
         """Nodes that are connected, but have not answered a roll call in any way."""
         return online - self._presences.keys() - self._dismissed.keys()
+
+    def distinct_labels(self, nodes: Collection[int]) -> dict[int, str]:
+        """The label of each of these nodes, or its number if several of them have that label."""
+        uses = Counter(self.labels[node] for node in nodes)
+        return {node: self.labels[node] if uses[self.labels[node]] == 1 else str(node) for node in nodes}
 
     def keep_only(self, nodes: Iterable[int]) -> None:
         """Let only these nodes take part."""

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -30,7 +29,6 @@ from fedhlcr.engines.flower.records import (
     Presence,
     RequestHeader,
     RequestType,
-    RoundRequest,
     SumReply,
     find_refusal,
     packed,
@@ -44,7 +42,7 @@ from fedhlcr.engines.flower.sizes import (
     largest_query_reply,
     largest_sum_reply,
 )
-from fedhlcr.engines.flower.sum_round import SumRound, is_signed_by
+from fedhlcr.engines.flower.sum_round import SumRound, is_signed_by, round_requests
 from fedhlcr.engines.flower.transport import UNFINISHED, transport_for
 from fedhlcr.exceptions import ArgumentError, CodecError, NotEnoughNodesError, RecordError, Refusal
 from fedhlcr.federation.messages import Contribution
@@ -180,22 +178,16 @@ class FlowerEngine:
 
     def deliver(self, call: Invitation) -> Iterator[Reply]:
         """Send the broadcast to each node with an agent asked, and yield contributions as they arrive."""
-        acknowledged = dict(zip(call.agents, call.acknowledged.tolist(), strict=True))
-        broadcast = pack(call.broadcast.to_bytes())
         group = f"{call.broadcast.round}"
         self._bytes_down = self._bytes_up = 0
         largest = largest_contribution(call.broadcast, call.agents)
         sent = set()
-        for node, names in list(self.present.items()):
-            asked = [name for name in call.agents if name in names]
-            if asked:
-                record = RoundRequest(broadcast, asked, [acknowledged[name] for name in asked])
-                expires = LATE_ROUNDS * self.waiting.for_replies
-                request = NodeRequest(
-                    RequestType.ROUND, group, frozenset(asked), largest_answers(largest, len(asked)), largest
-                )
-                sent.add(self._send(node, packed(record, self._header()), request, expires))
-                self._bytes_down += len(broadcast)
+        for node, record in round_requests(call, self.nodes).items():
+            limit = largest_answers(largest, len(record.agents))
+            request = NodeRequest(RequestType.ROUND, group, frozenset(record.agents), limit, largest)
+            expires = LATE_ROUNDS * self.waiting.for_replies
+            sent.add(self._send(node, packed(record, self._header()), request, expires))
+            self._bytes_down += len(record.broadcast)
         yield from self._await(sent)
 
     def parties(self, call: Invitation) -> dict[str, list[str]]:
@@ -227,10 +219,8 @@ class FlowerEngine:
         assert self._round is not None
         names = {self._round.nodes[party]: party for party in contents}
         self._sums.clear()
-        seconds = LATE_ROUNDS * self.waiting.for_replies
-        sent = {self._send(node, contents[party], request, seconds) for node, party in names.items()}
-        for _ in self._await(sent):
-            pass
+        messages = {node: contents[party] for node, party in names.items()}
+        self._send_all(messages, request, LATE_ROUNDS * self.waiting.for_replies)
         return {names[node]: reply for node, reply in self._sums.items()}
 
     def verify(self, party: str, data: bytes, signature: bytes) -> bool:
@@ -253,11 +243,8 @@ class FlowerEngine:
         self._collect()
         content = packed(ModelRequest(pack(model.to_bytes())), self._header())
         request = NodeRequest(RequestType.MODEL, "model", limit=SMALL_REPLY)
-        sent = {self._send(node, content, request, self.waiting.for_replies) for node in list(self.present)}
-        for _ in self._await(sent):
-            pass
-        named = Counter(self.nodes.labels[node] for node in self._scores)
-        labels = {node: label if named[label := self.nodes.labels[node]] == 1 else str(node) for node in self._scores}
+        self._send_all(dict.fromkeys(self.present, content), request, self.waiting.for_replies)
+        labels = self.nodes.distinct_labels(self._scores)
         return {labels[node]: self._scores[node] for node in sorted(self._scores, key=labels.__getitem__)}
 
     def to_record(self, forgotten: Collection[str] = ()) -> codec.Record:  # noqa: ARG002
@@ -316,15 +303,12 @@ class FlowerEngine:
             self.nodes.identities[info.node_id] = NodeName.of(info)
         for node in self.present.keys() - online:
             self.nodes.dismiss(node, GONE, 0.0)
-        asked = self._nodes_asked(RequestType.ROLL_CALL)
+        asked = {sent.node for sent in self._sent.values() if sent.request.kind is RequestType.ROLL_CALL}
         for node in sorted(online - self.present.keys() - asked):
             if self.nodes.may_ask(node) or (self.nodes.is_slow(node) and not spare_the_slow):
                 request = NodeRequest(RequestType.ROLL_CALL, "roll call", limit=largest_presence(self.names.max_agents))
                 self._send(node, self._header().to_content(), request, self.waiting.for_replies)
         return online
-
-    def _nodes_asked(self, kind: RequestType) -> set[int]:
-        return {sent.node for sent in self._sent.values() if sent.request.kind is kind}
 
     def _header(self) -> RequestHeader:
         return RequestHeader(__version__, self.experiment, list(self.features))
@@ -336,6 +320,12 @@ class FlowerEngine:
         ticket = self._post.send(message, request.limit, seconds)
         self._sent[ticket] = Sent(request, node, time.monotonic() + seconds)
         return ticket
+
+    def _send_all(self, contents: Mapping[int, RecordDict], request: NodeRequest, seconds: float) -> None:
+        """Send each node its message, and wait until all have replied or the time is up."""
+        sent = {self._send(node, content, request, seconds) for node, content in contents.items()}
+        for _ in self._await(sent):
+            pass
 
     def _forget(self, ticket: int) -> None:
         """Stop waiting for a reply."""
@@ -389,7 +379,12 @@ class FlowerEngine:
                         problem = self.nodes.admit_again(sent.node)
                     else:
                         self.nodes.replied_in_time(sent.node)
-                    self._arrived += [one for one in opened if _is_from(one, sent.request.agents)]
+                    # a node may only answer for the agents it was asked about; the server logs unreadable bytes
+                    self._arrived += [
+                        one
+                        for one in opened
+                        if isinstance(one, bytes) or (isinstance(one.agent, str) and one.agent in sent.request.agents)
+                    ]
         except RecordError as error:
             problem = Refusal("RecordError", str(error))
         if problem is not None:
@@ -406,8 +401,3 @@ def _open(packed_data: bytes, limit: int) -> Contribution | bytes:
         return Contribution.from_bytes(data)
     except CodecError:
         return data
-
-
-def _is_from(reply: Contribution | bytes, agents: Collection[str]) -> bool:
-    """Whether the server should see a reply: a node may only answer for the agents it was asked about."""
-    return isinstance(reply, bytes) or (isinstance(reply.agent, str) and reply.agent in agents)

@@ -10,7 +10,6 @@ somebody who tries the names that may occur.
 from __future__ import annotations
 
 import base64
-import hashlib
 import hmac
 import json
 import secrets
@@ -27,6 +26,7 @@ from flwr.proto.node_pb2 import NodeInfo
 
 from fedhlcr._support.wording import AGENT
 from fedhlcr.engines.flower.options import MOST_AGENTS
+from fedhlcr.engines.flower.peers import fingerprint_of_bytes
 from fedhlcr.exceptions import ArgumentError, Refusal, StorageError
 from fedhlcr.storage.atomic import replace_file
 
@@ -57,7 +57,7 @@ def fingerprint(public_key: bytes) -> str:
         data = base64.b64decode(key.split()[1])
     except (ValueError, UnsupportedAlgorithm, IndexError):
         data = public_key
-    return "SHA256:" + base64.b64encode(hashlib.sha256(data).digest()).decode().rstrip("=")
+    return fingerprint_of_bytes(data)
 
 
 @dataclass(frozen=True)
@@ -145,15 +145,14 @@ def read_owners(path: Path) -> dict[str, tuple[str, ...]]:
         table = tomllib.loads(path.read_text(encoding="utf-8")).get("agents")
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise ArgumentError(f"`agents-file` {path} cannot be read ({error}); check the path and the TOML.") from None
-    if not isinstance(table, dict) or not table or not all(_is_texts(names) for names in table.values()):
+    is_list = isinstance(table, dict) and all(
+        isinstance(names, list) and all(isinstance(name, str) for name in names) for names in table.values()
+    )
+    if not table or not is_list:
         raise ArgumentError(
             f'`agents-file` {path} must have a table [agents] with lines such as north = ["north", "ward-*"].'
         )
     return {node: tuple(names) for node, names in table.items()}
-
-
-def _is_texts(value: object) -> bool:
-    return isinstance(value, list) and all(isinstance(one, str) for one in value)
 
 
 def read_pins(path: Path) -> Pins:

@@ -62,8 +62,12 @@ def signer_of(data: bytes, signature: bytes) -> str | None:
 
 def fingerprint_of(key: str) -> str:
     """The fingerprint of a public key that OpenSSH wrote, as `ssh-keygen -l` shows it."""
-    digest = hashlib.sha256(base64.b64decode(key.split()[1])).digest()
-    return "SHA256:" + base64.b64encode(digest).decode().rstrip("=")
+    return fingerprint_of_bytes(base64.b64decode(key.split()[1]))
+
+
+def fingerprint_of_bytes(data: bytes) -> str:
+    """The fingerprint of the bytes of a public key."""
+    return "SHA256:" + base64.b64encode(hashlib.sha256(data).digest()).decode().rstrip("=")
 
 
 def _written(public: PublicKey) -> str:

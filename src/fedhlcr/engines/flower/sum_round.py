@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass, field
 
 from fedhlcr.engines.flower.attendance import Attendance
@@ -32,15 +31,12 @@ class SumRound:
     @classmethod
     def of(cls, call: Invitation, attendance: Attendance) -> SumRound:
         """All nodes that take part and have an agent asked."""
-        acknowledged = dict(zip(call.agents, call.acknowledged.tolist(), strict=True))
-        broadcast = pack(call.broadcast.to_bytes())
         made = cls(leaving=call.leaving)
-        for party, node in _parties(attendance):
-            asked = [name for name in call.agents if name in attendance.present[node]]
-            if asked:
-                made.nodes[party] = node
-                made.agents[party] = asked
-                made.requests[party] = RoundRequest(broadcast, asked, [acknowledged[name] for name in asked])
+        labels = attendance.distinct_labels(attendance.present)
+        for node, request in round_requests(call, attendance).items():
+            made.nodes[labels[node]] = node
+            made.agents[labels[node]] = request.agents
+            made.requests[labels[node]] = request
         return made
 
     @classmethod
@@ -48,7 +44,7 @@ class SumRound:
         """All nodes that take part, each with all of its agents: a query of a private run goes to everybody."""
         made = cls()
         request = QueryRequest(pack(inquiry))
-        for party, node in _parties(attendance):
+        for node, party in attendance.distinct_labels(attendance.present).items():
             made.nodes[party] = node
             made.agents[party] = sorted(attendance.present[node])
             made.requests[party] = request
@@ -63,11 +59,16 @@ class SumRound:
         return SumMessage(party, message, sorted(leaving)), request
 
 
-def _parties(attendance: Attendance) -> list[tuple[str, int]]:
-    """The names by which nodes take part in a sum, and their ids."""
-    uses = Counter(attendance.labels[node] for node in attendance.present)
-    labels = {node: attendance.labels[node] for node in attendance.present}
-    return [(label if uses[label] == 1 else str(node), node) for node, label in labels.items()]
+def round_requests(call: Invitation, attendance: Attendance) -> dict[int, RoundRequest]:
+    """The broadcast of a round for each node that takes part and has an agent asked."""
+    acknowledged = dict(zip(call.agents, call.acknowledged.tolist(), strict=True))
+    broadcast = pack(call.broadcast.to_bytes())
+    asked = {node: [name for name in call.agents if name in names] for node, names in attendance.present.items()}
+    return {
+        node: RoundRequest(broadcast, names, [acknowledged[name] for name in names])
+        for node, names in asked.items()
+        if names
+    }
 
 
 def is_signed_by(fingerprint: str, data: bytes, signature: bytes) -> bool:

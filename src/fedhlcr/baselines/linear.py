@@ -1,22 +1,24 @@
-"""Ridge regression for all events, for each agent, or for each entity."""
+"""Linear regressions: ridges of all events, of each agent or entity, and a mixed model (`analysis.mixed_model`)."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
 from sklearn.utils._param_validation import StrOptions
 
 from fedhlcr._support.arrays import FloatArray
+from fedhlcr.analysis.mixed_model import MixedModel
 from fedhlcr.analysis.ridges import PENALTIES, solve_ridge
-from fedhlcr.baselines.rival import Coefficients, Constraints, Rival, Standardized
+from fedhlcr.baselines.rival import COUNT, Coefficients, Constraints, Rival, Standardized
 from fedhlcr.model.gram import GramLayout, entity_grams
 
 LEVELS = ("all", "agent", "entity")
 N_FOLDS = 5
 
 
+@dataclass(eq=False, repr=False)
 class GroupedRidge(Rival):
     """One ridge regression for each group of events.
 
@@ -31,8 +33,7 @@ class GroupedRidge(Rival):
 
     _parameter_constraints: ClassVar[Constraints] = {"level": [StrOptions(set(LEVELS))]}
 
-    def __init__(self, level="all"):
-        self.level = level
+    level: str = "all"
 
     def _solve(self, data: Standardized) -> Coefficients:
         folds = []
@@ -58,3 +59,40 @@ def _ridge_of_each(layout: GramLayout, folds: FloatArray) -> FloatArray:
         for p, penalty in enumerate(PENALTIES):
             errors[p] += layout.rss(fold[trained], solve_ridge(layout, (total - fold)[trained], penalty)).sum()
     return solve_ridge(layout, total, PENALTIES[errors.argmin()])
+
+
+@dataclass(eq=False, repr=False)
+class MixedModelRegressor(Rival):
+    """Linear mixed model: a common regression, and random deviations of intercept and slopes for each entity.
+
+    Known entities are predicted by their best linear unbiased predictors, new ones by the common regression. A feature
+    that is constant, or follows from those before it, is left out, as lme4 does: its coefficients are zero.
+
+    Parameters
+    ----------
+    reml : bool, default=True
+        Restricted maximum likelihood, or maximum likelihood.
+    max_iter : int, default=500
+        Most steps of the optimiser.
+
+    Attributes
+    ----------
+    fixed_ : (n_features + 1,) μ, the intercept first, in standardised units
+    covariance_ : (n_features + 1, n_features + 1) of the random deviations, in standardised units
+    noise_scale_ : σ, in standardised units
+    log_likelihood_ : of the standardised table, restricted if `reml`
+    """
+
+    _parameter_constraints: ClassVar[Constraints] = {"reml": ["boolean"], "max_iter": [COUNT]}
+
+    reml: bool = True
+    max_iter: int = 500
+
+    def _solve(self, data: Standardized) -> Coefficients:
+        entities = data.layout.normal_equations(data.grams)
+        fitted = MixedModel.fit(entities, reml=self.reml, max_iter=self.max_iter)
+        self.fixed_ = fitted.fixed
+        self.covariance_ = fitted.covariance
+        self.noise_scale_ = float(np.sqrt(fitted.noise_variance))
+        self.log_likelihood_ = fitted.log_likelihood
+        return Coefficients(self.fixed_, of_entities=self.fixed_ + fitted.deviations(entities))
