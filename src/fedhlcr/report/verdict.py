@@ -13,6 +13,7 @@ from fedhlcr.analysis.simpler import MIXED_MODEL
 from fedhlcr.analysis.verdict import RIVALS, FitComparison, VerdictName, rival_name
 from fedhlcr.data.families import FamilyName
 from fedhlcr.estimators.base import HierarchicalPredictor
+from fedhlcr.posterior.fitted_model import check_model
 from fedhlcr.report.findings import Findings
 
 BADGES = {"better": "Better", "about the same": "About the same", "worse": "Worse", "unknown": "Not evaluated"}
@@ -208,6 +209,6 @@ def _advice(model: HierarchicalPredictor, findings: Findings, rival: str) -> str
     entity = findings.names.entity.one
     _, use = RIVALS.get(rival, ("", ""))
     if rival == MIXED_MODEL and findings.link is not None:
-        use = f'`{model.saved_as}(n_clusters=1, effects="entity")`'
+        use = f'`{check_model(model).saved_as}(n_clusters=1, effects="entity")`'
     words = f": {use.format(entity=entity)}" if use else ""
     return f"If you want predictions, use {rival_name(rival, entity)}{words}."
