@@ -333,6 +333,8 @@ _DECLARED = (
         kind=str,
         real_only=True,
         on_flower="likelihood",
+        deprecated="Those of this package follow from `effects` and `noise`; for one of your own derive an estimator "
+        "with the attribute `own_likelihood`.",
     ),
     DeclaredSetting(
         "curves",

@@ -222,7 +222,6 @@ def test_secure_run_ends_if_too_few_agents_remain(table):
         ({"rounds": 30}, "rounds"),
         ({"effects": "entity"}, "effects"),
         ({"noise": "student"}, "noise"),
-        ({"likelihood": "mixed"}, "likelihood"),
         ({"curves": "auto"}, "curves"),
         ({"noise_scale": 1.0}, "noise_scale"),
         ({"checkpoint": "file"}, "checkpoint"),
@@ -232,6 +231,12 @@ def test_secure_run_ends_if_too_few_agents_remain(table):
 def test_private_fit_refuses(table, wrong, name):
     model = FedHLCRRegressor(2, privacy=DifferentialPrivacy(3), **wrong)
     with pytest.raises(ArgumentError, match=f"`{name}`|`privacy` needs {name}"):
+        model.fit(table.X, table.y, agent=table.agent, entity=table.entity)
+
+
+def test_private_fit_refuses_a_likelihood(table):
+    model = FedHLCRRegressor(2, privacy=DifferentialPrivacy(3), likelihood="mixed")
+    with pytest.warns(FutureWarning), pytest.raises(ArgumentError, match=r"`likelihood`|`privacy` needs likelihood"):
         model.fit(table.X, table.y, agent=table.agent, entity=table.entity)
 
 

@@ -33,7 +33,7 @@ def test_the_likelihood_follows_from_effects_and_noise(effects, noise, name):
 )
 @pytest.mark.parametrize("make", [HLCRRegressor, FedHLCRRegressor])
 def test_a_likelihood_that_contradicts_effects_or_noise_is_refused(make, likelihood, effects, noise, named):
-    with pytest.raises(ArgumentError, match=f"has its own {named}, but `{named}` is"):
+    with pytest.warns(FutureWarning), pytest.raises(ArgumentError, match=f"has its own {named}, but `{named}` is"):
         make(likelihood=likelihood, effects=effects, noise=noise).fit([[1.0], [2.0], [4.0]], [1.0, 2.0, 3.0])
 
 

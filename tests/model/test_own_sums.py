@@ -44,12 +44,20 @@ class WithOwnSums(Gaussian):
         return super().draw(sums, regressions, current, spec, rng)
 
 
+class OwnSums(HLCRRegressor):
+    own_likelihood = "own-sums"
+
+
+class FedOwnSums(FedHLCRRegressor):
+    own_likelihood = "own-sums"
+
+
 @pytest.mark.parametrize(
     "model",
     [
-        HLCRRegressor(2, likelihood="own-sums", n_sweeps=20, random_state=0),
-        FedHLCRRegressor(2, likelihood="own-sums", rounds=20, random_state=0),
-        FedHLCRRegressor(2, likelihood="own-sums", rounds=20, participation=0.5, random_state=0),
+        OwnSums(2, n_sweeps=20, random_state=0),
+        FedOwnSums(2, rounds=20, random_state=0),
+        FedOwnSums(2, rounds=20, participation=0.5, random_state=0),
     ],
     ids=["centralised", "federated", "half of the agents"],
 )

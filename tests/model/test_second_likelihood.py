@@ -22,10 +22,9 @@ from fedhlcr.datasets import make_hlcr
 from fedhlcr.federation import Broadcast
 from fedhlcr.federation.run import Checkpoints, run_federation, run_round
 from fedhlcr.model import conjugate
-from fedhlcr.model.likelihood import register
-from fedhlcr.model.linear import LinearGlobals, LinearLikelihood
+from fedhlcr.model.likelihood import Likelihood, register
 from fedhlcr.model.priors import InverseGamma, ModelSpec
-from fedhlcr.model.regression import coef_posterior, draw_coef
+from fedhlcr.model.regression import LinearGlobals, coef_posterior, draw_coef
 from fedhlcr.model.schema import CLUSTERS, COEF, GRAMS, Quantity, quantity
 from fedhlcr.report import render_report
 from fedhlcr.samplers import blocked
@@ -56,7 +55,7 @@ class ClusterNoiseGlobals(LinearGlobals):
 
 
 @register
-class ClusterNoise(LinearLikelihood[ClusterNoiseGlobals]):
+class ClusterNoise(Likelihood[ClusterNoiseGlobals]):
     """y ~ N(w_kᵀx, σ_k²)."""
 
     name = NAME
@@ -132,17 +131,25 @@ def fields_of(table):
     return {"X": table.X, "y": table.y, "agent": table.agent, "entity": table.entity}
 
 
-FEDERATED = {"likelihood": NAME, "max_clusters": 12, "n_draws": 20, "patience": None}
+class NoiseByCluster(HLCRRegressor):
+    own_likelihood = NAME
+
+
+class FedNoiseByCluster(FedHLCRRegressor):
+    own_likelihood = NAME
+
+
+FEDERATED = {"max_clusters": 12, "n_draws": 20, "patience": None}
 
 
 @pytest.fixture(scope="module")
 def centralised(data):
-    return HLCRRegressor(likelihood=NAME, max_clusters=12, n_sweeps=120, n_draws=30).fit(**fields_of(data[0]))
+    return NoiseByCluster(max_clusters=12, n_sweeps=120, n_draws=30).fit(**fields_of(data[0]))
 
 
 @pytest.fixture(scope="module")
 def federated(data):
-    model = FedHLCRRegressor(**FEDERATED, rounds=120, participation=0.6, failure_rate=0.3)
+    model = FedNoiseByCluster(**FEDERATED, rounds=120, participation=0.6, failure_rate=0.3)
     return model.fit(**fields_of(data[0]))
 
 
@@ -274,7 +281,7 @@ def test_models_are_pickled_and_cloned(model, data):
     test = data[1]
     again = pickle.loads(pickle.dumps(model))
     np.testing.assert_array_equal(again.predict(test.X, NEW), model.predict(test.X, NEW))
-    assert clone(model).likelihood == NAME
+    assert clone(model).own_likelihood == NAME
 
 
 # It is federated.
@@ -282,7 +289,7 @@ def test_models_are_pickled_and_cloned(model, data):
 
 def test_federation_of_all_agents_equals_the_centralised_chain(data):
     """Round t draws the numbers of sweep t − 1, in the same units."""
-    server, engine = server_for(2, **FEDERATED, seed=5), in_process(data[0])
+    server, engine = server_for(2, likelihood=NAME, **FEDERATED, seed=5), in_process(data[0])
     while server.round < 1:
         run_round(server, engine)
     model, spec = server.model(), ModelSpec(target_spread=server.units.target_spread)
@@ -301,7 +308,7 @@ def test_federation_of_all_agents_equals_the_centralised_chain(data):
 def test_run_resumed_after_every_round_equals_uninterrupted_run(data, tmp_path):
     table = data[0]
     faults = {"failure_rate": 0.4, "seed": 9}
-    params = {**FEDERATED, "seed": 3, "participation": 0.5, "rounds": 40}
+    params = {**FEDERATED, "likelihood": NAME, "seed": 3, "participation": 0.5, "rounds": 40}
     whole = server_for(2, **params)
     run_federation(whole, in_process(table, **faults))
     checkpoints, server, engine = Checkpoints(tmp_path / "run"), server_for(2, **params), in_process(table, **faults)
@@ -319,7 +326,7 @@ def test_it_runs_on_flower(data, tmp_path):
 
     table = data[0]
     public = run_app(local_nodes(tmp_path, table), tmp_path, likelihood=NAME, max_clusters=6)
-    here = FedHLCRRegressor(likelihood=NAME, max_clusters=6, rounds=8, random_state=3).fit(**fields_of(table))
+    here = FedNoiseByCluster(max_clusters=6, rounds=8, random_state=3).fit(**fields_of(table))
     assert_same_model(public, here.posterior_)
     loaded = fedhlcr.load(tmp_path / "out" / "experiment.model")
     named = table.to_pandas()[list(table.feature_names)]
@@ -337,7 +344,7 @@ WRONG = {
 
 @pytest.mark.parametrize("wrong", WRONG)
 def test_broken_values_are_refused(data, wrong):
-    server, engine = server_for(2, **FEDERATED), in_process(data[0])
+    server, engine = server_for(2, likelihood=NAME, **FEDERATED), in_process(data[0])
     while server.rule is None:
         run_round(server, engine)
     broadcast = server.open_round(engine.agents()).broadcast
@@ -351,10 +358,21 @@ def test_broken_values_are_refused(data, wrong):
         Broadcast.from_bytes(broken)
 
 
+class Misspelt(HLCRRegressor):
+    own_likelihood = "student"
+
+
 def test_unregistered_names_are_refused():
     known = r"`likelihood` must be one of 'auto', .*'noise-by-cluster'.*check the spelling"
     with pytest.raises(ValueError, match=known):
-        HLCRRegressor(likelihood="student").fit([[0.0], [1.0]], [0.0, 1.0])
+        Misspelt().fit([[0.0], [1.0]], [0.0, 1.0])
+
+
+def test_the_parameter_still_works_with_a_warning(data):
+    few = fields_of(data[0][:200])
+    with pytest.warns(FutureWarning, match="`likelihood` is deprecated.*own_likelihood"):
+        old = HLCRRegressor(likelihood=NAME, max_clusters=3, n_sweeps=6).fit(**few)
+    np.testing.assert_array_equal(old.coef_, NoiseByCluster(max_clusters=3, n_sweeps=6).fit(**few).coef_)
 
 
 def test_arrays_cannot_be_traced():

@@ -20,7 +20,6 @@ from fedhlcr.analysis.axes import feature_axes
 from fedhlcr.analysis.contrasts import usual_range
 from fedhlcr.analysis.effects import change_intervals, effect_sizes, entity_shares, unit_changes
 from fedhlcr.analysis.evaluation import evaluate
-from fedhlcr.analysis.rounds import FederatedRun
 from fedhlcr.analysis.ticks import tick_text
 from fedhlcr.analysis.verdict import Difference, FitComparison
 from fedhlcr.datasets import make_hlcr
@@ -83,7 +82,7 @@ def test_a_level_is_compared_with_all_others(split, rng, drop_first):
     assert re.search(r"All \d+ products of \d+ stores are in one cluster", page)
     assert "“city” is a category" in page
     assert "one regression of sales on city" in page
-    assert "or, for a level of a category, the difference from all other levels" in page
+    assert "or of a level of a category against all other levels" in page
 
 
 def test_agents_and_entities_are_named_after_their_columns(split):
@@ -100,7 +99,7 @@ def test_agents_and_entities_are_named_after_their_columns(split):
 
 
 def headlines(model, scores=None):
-    return {doubt.headline: doubt for doubt in find_doubts(model, Findings(model), FederatedRun.of(model), scores)}
+    return {doubt.headline: doubt for doubt in find_doubts(Findings(model), scores)}
 
 
 def test_one_chain_is_a_doubt_with_a_cure(model):

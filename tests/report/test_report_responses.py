@@ -95,7 +95,7 @@ def test_comparison_is_paired_by_event_and_bars_agree_with_it(kind):
         assert gain == pytest.approx(mixed["log_loss"] - own["log_loss"])
     else:
         assert gain == pytest.approx(0.5 * (mixed["deviance"] - own["deviance"]))
-    bars = {name: share for name, share, _ in find_verdict(model, Findings(model), scores).bars}
+    bars = {name: share for name, share, _ in find_verdict(Findings(model), scores).bars}
     assert bars["this model"] == pytest.approx(own.explained)
     assert bars["a mixed model"] == pytest.approx(mixed.explained)
     assert (bars["this model"] > bars["a mixed model"]) == (gain > 0.0)
@@ -114,7 +114,7 @@ def test_comparison_is_paired_by_event_and_bars_agree_with_it(kind):
 def test_verdict_on_responses_says_what_to_use(kind, gain, name, said):
     model, _, scores = held_out(kind)
     found = FitComparison((Difference("one ridge", 2.0, 0.2, 32), Difference(MIXED_MODEL, gain, 0.2, 32)), 100, 32)
-    verdict = find_verdict(model, Findings(model), replace(scores, densities=found))
+    verdict = find_verdict(Findings(model), replace(scores, densities=found))
     assert verdict.name == name
     assert said in verdict.sentences[0]
     advised = f'`{kind.__name__}(n_clusters=1, effects="entity")`'
@@ -128,7 +128,7 @@ def test_one_cluster_with_effects_is_called_a_mixed_model():
     differences = findings.differences
     for has_effect in (True, False):
         findings.differences = differences._replace(has_entity_effect=np.array([has_effect, False]))
-        verdict = find_verdict(model, findings, scores)
+        verdict = find_verdict(findings, scores)
         assert ("With one cluster it is a mixed model itself." in verdict.sentences[0]) == has_effect
         assert ("may be chance" in verdict.sentences[0]) != has_effect
 
@@ -138,7 +138,7 @@ def test_other_rivals_on_responses_can_be_used_too(kind):
     model, _, scores = held_out(kind)
     for name in scores.rivals:
         found = FitComparison((Difference(name, -1.0, 0.2, 32),), 100, 32)
-        verdict = find_verdict(model, Findings(model), replace(scores, densities=found))
+        verdict = find_verdict(Findings(model), replace(scores, densities=found))
         assert verdict.advice.startswith("If you want predictions, use ")
         assert ("`" in verdict.advice) == (name != RATE_PER_ENTITY)
         assert ("not compared with a mixed model" in " ".join(verdict.sentences)) == (name != MIXED_MODEL)
@@ -150,7 +150,7 @@ def test_slight_differences_of_responses_are_called_slight(kind):
     near = replace(scores.model, explained=scores.model.explained * 1.001)
     found = FitComparison((Difference(MIXED_MODEL, -1.0, 0.2, 32),), 100, 32)
     verdict = find_verdict(
-        model, Findings(model), replace(scores, scores={**scores.scores, MIXED_MODEL: near}, densities=found)
+        Findings(model), replace(scores, scores={**scores.scores, MIXED_MODEL: near}, densities=found)
     )
     assert verdict.badge == "Slightly worse"
     assert "slightly better than the model does" in verdict.sentences[0]
@@ -161,9 +161,9 @@ def test_a_better_rival_of_responses_is_doubted_in_its_place(kind):
     model, _, scores = held_out(kind)
     found = FitComparison((Difference(MIXED_MODEL, -1.0, 0.2, 32),), 100, 32)
     worse = replace(scores, densities=found)
-    headlines = [doubt.headline for doubt in find_doubts(model, Findings(model), None, worse)]
+    headlines = [doubt.headline for doubt in find_doubts(Findings(model), worse)]
     assert "On held-out events a mixed model predicts better than HLCR" in headlines
-    quiet = [doubt.headline for doubt in find_doubts(model, Findings(model), None, replace(worse, was_fitted=True))]
+    quiet = [doubt.headline for doubt in find_doubts(Findings(model), replace(worse, was_fitted=True))]
     assert "On held-out events a mixed model predicts better than HLCR" not in quiet
 
 

@@ -54,7 +54,7 @@ def test_errors_and_densities_of_held_out_events_decide(model, scores, errors, d
         errors=compared(one=errors[0], mixed=errors[1]),
         densities=compared(one=densities[0], mixed=densities[1]),
     )
-    verdict = find_verdict(model, Findings(model), found)
+    verdict = find_verdict(Findings(model), found)
     assert verdict.name == name
     assert said in verdict.sentences[0]
     assert ("MixedModelRegressor" in verdict.advice) == (name == "worse" or errors[1] == -1.0)
@@ -72,7 +72,7 @@ def test_errors_and_densities_of_held_out_events_decide(model, scores, errors, d
 )
 def test_the_badge_says_no_more_than_the_bars(model, scores, errors, densities, badge, hint):
     found = replace(scores, errors=compared(mixed=errors), densities=compared(mixed=densities))
-    verdict = find_verdict(model, Findings(model), found)
+    verdict = find_verdict(Findings(model), found)
     assert (f"{verdict.sign} {verdict.badge}", verdict.badge_hint) == (badge, hint)
     assert verdict.css == ("better" if badge.startswith("▲") else "about")
 
@@ -82,7 +82,7 @@ def test_differences_of_less_than_a_point_are_slight(model, scores, gain, name):
     near = replace(scores.model, explained=scores.model.explained - 0.004 * gain)
     both = {MODEL: scores.model, MIXED_MODEL: near}
     found = replace(scores, scores=both, errors=compared(mixed=gain), densities=compared(mixed=gain))
-    verdict = find_verdict(model, Findings(model), found)
+    verdict = find_verdict(Findings(model), found)
     assert verdict.name == name
     assert verdict.badge == f"Slightly {name}"
     assert "slightly better than" in verdict.sentences[0]
@@ -92,19 +92,19 @@ def test_errors_of_a_logarithm_are_told_in_per_cent(model, scores):
     logged = copy.copy(model)
     logged.recipe_ = recipe_of(["x0", "x1", "x2"], target="log_units")
     own = with_figures(scores, mae=0.2)
-    assert find_verdict(logged, Findings(logged), own).sentences[1] == "The model is typically off by about 22 %."
+    assert find_verdict(Findings(logged), own).sentences[1] == "The model is typically off by about 22 %."
 
 
 def test_a_ridge_per_entity_is_recommended_where_it_is_best(model, scores):
     worse = compared(one=1.0, each=-1.0, mixed=-0.5)
-    verdict = find_verdict(model, Findings(model), replace(scores, errors=worse, densities=worse))
+    verdict = find_verdict(Findings(model), replace(scores, errors=worse, densities=worse))
     assert verdict.name == "worse"
     assert 'GroupedRidge(level="entity")' in verdict.advice
     assert verdict.badge == "Worse"
 
 
 def test_bars_are_the_shares_of_variance_explained(model, scores):
-    verdict = find_verdict(model, Findings(model), scores)
+    verdict = find_verdict(Findings(model), scores)
     assert [name for name, _, _ in verdict.bars] == [
         "this model",
         "one ridge for all",
@@ -126,20 +126,19 @@ def test_comparisons_are_paired_by_event(model, scores, split):
 
 
 def test_without_events_the_comparison_after_the_fit_decides(model):
-    findings = Findings(model)
     doubted = copy.copy(model)
     doubted.comparison_ = compared(one=1.0, mixed=-1.0)
-    verdict = find_verdict(doubted, findings, None)
+    verdict = find_verdict(Findings(doubted), None)
     assert verdict.name == "worse"
     assert "each predicted from all others" in verdict.sentences[1]
     doubted.comparison_ = None
-    assert find_verdict(doubted, findings, None).badge == "Not evaluated"
+    assert find_verdict(Findings(doubted), None).badge == "Not evaluated"
 
 
 def test_fitted_events_do_not_decide(model, scores):
     unknown = copy.copy(model)
     unknown.comparison_ = None
-    verdict = find_verdict(unknown, Findings(model), replace(scores, was_fitted=True))
+    verdict = find_verdict(Findings(unknown), replace(scores, was_fitted=True))
     assert verdict.name == "unknown"
     assert "were fitted" in verdict.sentences[0]
 

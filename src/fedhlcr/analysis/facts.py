@@ -36,6 +36,7 @@ from fedhlcr.analysis.effects import (
 from fedhlcr.analysis.links import Link, link_of
 from fedhlcr.analysis.memberships import MAX_EXACT, Memberships, memberships
 from fedhlcr.analysis.names import names_to_show
+from fedhlcr.analysis.rounds import FederatedRun
 from fedhlcr.posterior import alignment
 from fedhlcr.posterior.fitted_model import check_model
 
@@ -213,6 +214,11 @@ class Facts:
     def noise(self) -> float:
         """Standard deviation of an event around its regression; of no meaning for classes and counts."""
         return float(self._posterior.noise_level())
+
+    @cached_property
+    def run(self) -> FederatedRun | None:
+        """How a federated model was fitted, if it is known."""
+        return FederatedRun.of(self.model)
 
     @cached_property
     def differences(self) -> EntityDifferences | None:

@@ -18,10 +18,14 @@ from fedhlcr.posterior.alignment import by_cluster_and_draw
 from fedhlcr.posterior.draws import Draws
 from fedhlcr.posterior.fitted_model import FittedModel
 
-CHAIN, DRAW, CLUSTER, FEATURE, EFFECT, COEFFICIENT, EVENT = (
-    *("chain", "draw", "cluster", "feature", "effect", "coefficient"),
-    "event",
-)
+# Names of axes.
+CHAIN = "chain"
+DRAW = "draw"
+CLUSTER = "cluster"
+FEATURE = "feature"
+EFFECT = "effect"
+COEFFICIENT = "coefficient"
+EVENT = "event"
 # Below this number of entities a cluster is empty.
 SOME = 0.5
 

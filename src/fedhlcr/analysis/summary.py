@@ -17,8 +17,11 @@ from fedhlcr.analysis.axis_words import describe_effects
 from fedhlcr.analysis.effects import feature_names
 from fedhlcr.analysis.facts import Facts
 from fedhlcr.analysis.words import (
+    ClusterColumn,
     classes_in_words,
+    cluster_table,
     describe_clusters,
+    effect_columns,
     few_events,
     how_sure,
     mixed_group,
@@ -99,23 +102,10 @@ class Summary:
 def summarize(model: Any) -> Summary:
     """The summary of a fitted model."""
     facts = Facts(model)
-    names = feature_names(model)
-    link = facts.link
-    shown = facts.strongest_features(MAX_FEATURES)
-    counts = ("entities",) if facts.holds_entities else ()
-    rows = tuple(
-        (
-            str(cluster.number),
-            *(f"{cluster.n_entities:,}" for _ in counts),
-            percent(cluster.share),
-            percent(cluster.weight),
-            number(cluster.level) if link is None else link.in_words(cluster.level),
-            *(number(cluster.changes[f]) for f in shown),
-        )
-        for cluster in facts.clusters[:MAX_CLUSTERS]
-    )
-    header = ("cluster", *counts, "share", "weight", "level", *(one_line(names[f]) for f in shown))
-    return Summary(fact_lines(facts), header, rows, _notes(facts, n_hidden=len(names) - len(shown)))
+    columns = cluster_table(facts, MAX_FEATURES, facts.names._replace(agent=AGENT, entity=ENTITY))
+    n_shown = min(len(facts.clusters), MAX_CLUSTERS)
+    rows = tuple(tuple(column.text(row) for column in columns) for row in range(n_shown))
+    return Summary(fact_lines(facts), tuple(column.label for column in columns), rows, _notes(facts, columns))
 
 
 def describe_model(model: Any) -> dict[str, Any]:
@@ -206,23 +196,15 @@ def _agreement(facts: Facts) -> str | Advice:
     return Advice(f"{agreement}; {halves}", n_chains=4)
 
 
-def _notes(facts: Facts, n_hidden: int) -> tuple[str | Advice, ...]:
-    """What the columns of the table mean, and cautions; `n_hidden` features have no column."""
+def _notes(facts: Facts, columns: list[ClusterColumn]) -> tuple[str | Advice, ...]:
+    """What the columns of the table mean, and cautions."""
     model = facts.model
-    link = facts.link
-    counted = "entities: number of those whose label it is; " if facts.holds_entities else ""
-    category = ", or of a level of a category against all other levels" if facts.category_levels else ""
-    level = "prediction at average features"
-    others = "change of the target per unit of the feature"
-    if link is not None:
-        level = f"{link.response} at average features, for a typical entity"
-        others = f"{link.ratio} per standard deviation of the feature, or of 1 against 0"
+    meanings = [f"{column.label}: {column.meaning}" for column in columns[1:] if column.feature is None]
     notes: list[str | Advice] = [
-        f"{counted}share: share of the fitted entities, mean over the draws; weight: expected share of a new agent's "
-        "entities.",
-        f"level: {level}; other columns: {others}{category}.",
+        f"{'; '.join(meanings[:-1])}.",
+        f"{meanings[-1]}; other columns: {effect_columns(facts)}.",
     ]
-    if n_hidden:
+    if n_hidden := model.n_features_in_ - sum(column.feature is not None for column in columns):
         hidden = f"Not shown: {n_hidden} of {model.n_features_in_} features with weaker effects"
         notes.append(Advice(f"{hidden}; {{coef_}} shows all.", coef_=None))
     if model.n_clusters_ > MAX_CLUSTERS:

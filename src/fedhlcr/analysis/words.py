@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,6 +54,73 @@ def describe_clusters(
         f"{typical} at average features; {f'it {listed(moves)}' if moves else f'no feature clearly {verb} it'}."
         for cluster, moves in zip(Facts(model).clusters, describe_effects(model, n_effects), strict=True)
     ]
+
+
+@dataclass(frozen=True)
+class ClusterColumn:
+    """A column of the table of clusters.
+
+    Attributes
+    ----------
+    kind : how values are shown
+    values : one for each cluster
+    meaning : what the values are
+    feature : the feature whose effects they are; None of other columns
+    """
+
+    label: str
+    kind: Literal["cluster", "count", "share", "number"]
+    values: list[Any]
+    meaning: str
+    feature: int | None = None
+
+    def text(self, row: int) -> str:
+        """A value as it is shown."""
+        value = self.values[row]
+        if self.kind == "share":
+            return percent(value)
+        return number(value) if self.kind == "number" else f"{value:,}"
+
+
+def cluster_table(facts: Facts, most: int, names: UserNames) -> list[ClusterColumn]:
+    """The table of clusters, with a column for each of the strongest features, at most so many."""
+    clusters = facts.clusters
+    agent = names.agent
+    entity = names.entity
+    link = facts.link
+    typical = "" if link is None else f", for a typical {entity.one}"
+    response = names.target if link is None else link.response
+    level: Literal["share", "number"] = "share" if link is not None and link.family.has_classes else "number"
+    columns = [ClusterColumn("cluster", "cluster", [c.number for c in clusters], "")]
+    if facts.holds_entities:
+        columns.append(
+            ClusterColumn(entity.many, "count", [c.n_entities for c in clusters], "number of those whose label it is")
+        )
+    columns += [
+        ClusterColumn(
+            "share", "share", [c.share for c in clusters], f"share of the fitted {entity.many}, mean over the draws"
+        ),
+        ClusterColumn(
+            "weight", "share", [c.weight for c in clusters], f"expected share of a new {agent.one}'s {entity.many}"
+        ),
+        ClusterColumn("level", level, [c.level for c in clusters], f"{response} at average features{typical}"),
+    ]
+    for f in facts.strongest_features(most):
+        meaning = f"change of {names.target} per unit"
+        if link is not None:
+            meaning = link.ratio
+        elif f in facts.category_levels:
+            meaning = f"difference of {names.target} from all other levels"
+        columns.append(ClusterColumn(names.features[f], "number", [c.changes[f] for c in clusters], meaning, f))
+    return columns
+
+
+def effect_columns(facts: Facts) -> str:
+    """What the columns of features in the table of clusters are."""
+    category = ", or of a level of a category against all other levels" if facts.category_levels else ""
+    if facts.link is None:
+        return f"change of {facts.names.target} per unit of the feature{category}"
+    return f"{facts.link.ratio} per standard deviation of the feature, or of 1 against 0{category}"
 
 
 def cluster_numbers(numbers: tuple[int, ...]) -> str:

@@ -45,7 +45,7 @@ from fedhlcr.estimators.federated import (
 from fedhlcr.estimators.files import open_work, read_table
 from fedhlcr.estimators.inference_data import inference_data
 from fedhlcr.estimators.output import OutputName, answer, check_output_name
-from fedhlcr.estimators.parameters import warn_of_deprecated
+from fedhlcr.estimators.parameters import model_settings, warn_of_deprecated
 from fedhlcr.estimators.reading import check_features, missing_policy, read_training, streamed_training
 from fedhlcr.estimators.score import Counts
 from fedhlcr.estimators.seconds import FitClock, FitSeconds
@@ -103,6 +103,8 @@ class HierarchicalEstimator(BaseEstimator):
     """An estimator on tables of agents, entities and events. A subclass has a target and settings."""
 
     family: ClassVar[Family]
+    # the likelihood of a class of estimators; "auto" is that of the effects and the noise
+    own_likelihood: ClassVar[str] = "auto"
     _is_federated: ClassVar[bool] = False
     n_clusters: int | str
     max_clusters: int
@@ -202,7 +204,7 @@ class HierarchicalEstimator(BaseEstimator):
 
     def _likelihood_name(self) -> str:
         """The name of the likelihood that `fit` uses."""
-        return likelihood_of(self.family, self.get_params(deep=False))
+        return likelihood_of(self.family, model_settings(self))
 
     def _fit(self, given: Given, validation: tuple[Any, ...] | None = None, resume: bool = False) -> Self:
         """Fit the model to a table in memory."""
@@ -662,7 +664,7 @@ def check_probability(level: Any) -> None:
 def model_to_save(estimator: Any) -> FittedModel:
     """What a fitted estimator found, with the settings that it has now."""
     names = getattr(estimator, "feature_names_in_", None)
-    return check_model(estimator).changed(settings=estimator.get_params(deep=False), feature_names=names)
+    return check_model(estimator).changed(settings=model_settings(estimator), feature_names=names)
 
 
 def fit_streamed(estimator: Any, data: StreamedEvents) -> None:
@@ -681,5 +683,5 @@ def keep_model(estimator: Estimator, model: FittedModel) -> Estimator:
     estimator.n_features_in_ = model.n_features_in_
     if model.feature_names_in_ is not None:
         estimator.feature_names_in_ = model.feature_names_in_
-    estimator._model = replace(model, settings=estimator.get_params(deep=False))
+    estimator._model = replace(model, settings=model_settings(estimator))
     return estimator

@@ -11,7 +11,7 @@ from fedhlcr._support.streams import Stream
 from fedhlcr._support.wording import DRAW, SWEEP
 from fedhlcr.analysis.fit_comparison import compare_with_simpler
 from fedhlcr.estimators.curves import curve_columns, make_curves
-from fedhlcr.estimators.parameters import given_hyperparameters, number_or_none, saved_as
+from fedhlcr.estimators.parameters import given_hyperparameters, model_settings, number_or_none, saved_as
 from fedhlcr.estimators.progress import SweepProgress
 from fedhlcr.estimators.reading import TableToFit, thread_count
 from fedhlcr.exceptions import Advice, ConvergenceWarning, FitInterruptedWarning, warn_user
@@ -56,7 +56,7 @@ def fit_central(estimator: Any, table: TableToFit) -> FittedModel:
         quantiles = table.data.usual_quantiles()
         memory.release()
         progress.tell("summarising")
-        settings = estimator.get_params(deep=False)
+        settings = model_settings(estimator)
         model = replace(
             FittedModel.settled(saved_as(estimator), settings, table.schema, table.seed, posterior),
             feature_quantiles_=quantiles,
@@ -76,7 +76,7 @@ def _assemble(estimator: Any, table: TableToFit) -> Assembled:
     curves = _make_curves(estimator, table)
     n_features = data.shape().n_features if curves is None else curves.n_features
     layout = layout_with(curves, n_features, fit_intercept=table.fits_intercept)
-    likelihood = likelihood_named(likelihood_of(estimator.family, estimator.get_params(deep=False)), layout)
+    likelihood = likelihood_named(likelihood_of(estimator.family, model_settings(estimator)), layout)
     shift = np.zeros(layout.n_features + 1)
     if table.fits_intercept:
         means = data.means(n_threads)
@@ -88,8 +88,7 @@ def _assemble(estimator: Any, table: TableToFit) -> Assembled:
     units = Standardization.from_gram(layout, raw.pooled, shift, scale=estimator.standardize, curves=curves)
     if likelihood.linear_spread is not None:
         units = units.with_own_target()
-    single = getattr(estimator, "precision", "double") == "single"
-    entities = EntityData(likelihood, data.index, raw.in_units(units), n_threads, single=single)
+    entities = EntityData(likelihood, data.index, raw.in_units(units), n_threads, single=True)
     if likelihood.needs_events:
         entities = replace(entities, events=data.events(likelihood, units))
     return Assembled(units, entities)

@@ -18,7 +18,7 @@ from fedhlcr.data.hierarchy import EntityIndex, Hierarchy
 from fedhlcr.engines.in_process import InProcessEngine
 from fedhlcr.engines.ray import RayCluster
 from fedhlcr.estimators.curves import curve_columns, make_curves
-from fedhlcr.estimators.parameters import federation_settings, saved_as
+from fedhlcr.estimators.parameters import federation_settings, model_settings, saved_as
 from fedhlcr.estimators.private import check_private, settle_privately, simulate_private
 from fedhlcr.estimators.progress import RoundProgress
 from fedhlcr.estimators.reading import TableToFit, check_features, missing_policy, thread_count
@@ -263,7 +263,7 @@ def _posterior(estimator: Any, server: Server | PrivateServer, simulation: Simul
 
 
 def _settled(estimator: Any, server: Server, simulation: Simulation) -> FittedModel:
-    settings = estimator.get_params(deep=False)
+    settings = model_settings(estimator)
     posterior = _posterior(estimator, server, simulation)
     return FittedModel.settled(saved_as(estimator), settings, simulation.schema, simulation.seed, posterior)
 

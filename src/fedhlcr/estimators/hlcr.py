@@ -181,6 +181,8 @@ class HLCRRegressor(RealEstimator):
         The dataframe library of X, in which tables such as `coef_table` are returned; None if X was an array.
     family : Family
         What the target is: its `name` is "real", "binary" or "count".
+    own_likelihood : str
+        Of the class: "auto", or the name of the registered likelihood that a subclass uses.
     recipe_ : Recipe or None
         How a raw table becomes features, if the model was fitted to a dataframe or by the command line.
     provenance_ : mapping

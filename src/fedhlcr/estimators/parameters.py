@@ -15,6 +15,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from fedhlcr.exceptions import DeprecationNotice, warn_user
 from fedhlcr.federation.checks import ReplyLimits
 from fedhlcr.federation.settings import FederationSettings
+from fedhlcr.model.likelihood import AUTO
 from fedhlcr.privacy.differential_privacy import DifferentialPrivacy
 from fedhlcr.settings import LEARNABLE, SETTINGS, DeclaredSetting, settings_of
 from fedhlcr.storage.model_file import ESTIMATORS
@@ -93,6 +94,14 @@ def number_or_none(value: Any) -> Any:
     return None if isinstance(value, str) else value
 
 
+def model_settings(estimator: Any) -> dict[str, Any]:
+    """The parameters of an estimator by name; the likelihood is that of its class, unless the user asks for another."""
+    settings: dict[str, Any] = estimator.get_params(deep=False)
+    if settings.get("likelihood") == AUTO:
+        settings["likelihood"] = estimator.own_likelihood
+    return settings
+
+
 def given_hyperparameters(estimator: Any) -> dict[str, float | None]:
     """The hyperparameters of an estimator by name; None if they are learned, or if the estimator does not have them."""
     return {name: number_or_none(getattr(estimator, name, None)) for name in LEARNABLE}
@@ -100,8 +109,9 @@ def given_hyperparameters(estimator: Any) -> dict[str, float | None]:
 
 def federation_settings(estimator: Any) -> dict[str, Any]:
     """The settings of an estimator that `FederationSettings` has too; None for those to be learned."""
+    settings = model_settings(estimator)
     declared = (SETTINGS[own.name] for own in fields(FederationSettings) if own.name in SETTINGS)
-    values = {setting.name: (setting, getattr(estimator, setting.name, setting.default)) for setting in declared}
+    values = {setting.name: (setting, settings.get(setting.name, setting.default)) for setting in declared}
     return {
         name: None if isinstance(value, str) and value in setting.words else value
         for name, (setting, value) in values.items()

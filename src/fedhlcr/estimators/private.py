@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from fedhlcr.data.hierarchy import Hierarchy
-from fedhlcr.estimators.parameters import saved_as
+from fedhlcr.estimators.parameters import model_settings, saved_as
 from fedhlcr.exceptions import ArgumentError, DataWarning, warn_user
 from fedhlcr.federation.history import RoundRecord
 from fedhlcr.federation.private.agents import PrivateAgents
@@ -95,7 +95,7 @@ def settle_privately(estimator: Any, posterior: Posterior, server: PrivateServer
     found = isinstance(estimator.n_clusters, str)
     return FittedModel(
         saved_as(estimator),
-        estimator.get_params(deep=False),
+        model_settings(estimator),
         schema,
         server.settings.seed,
         posterior,

@@ -7,14 +7,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedhlcr._support.wording import CLUSTER, ROUND, Noun, listed, number, percent
+from fedhlcr._support.wording import CLUSTER, ROUND, Noun, capital, listed, number, percent
 from fedhlcr.analysis.evaluation import LEVEL, Evaluation, coverage_gap
 from fedhlcr.analysis.facts import SURE
-from fedhlcr.analysis.rounds import FederatedRun
 from fedhlcr.analysis.scores import BIN_LEVEL, SHOWN, calibration_bins
 from fedhlcr.analysis.verdict import rival_name
-from fedhlcr.analysis.words import few_events
-from fedhlcr.estimators.base import HierarchicalPredictor
+from fedhlcr.analysis.words import cluster_numbers, few_events
 from fedhlcr.exceptions import name_in_python
 from fedhlcr.federation.convergence import ended_at_limit, ended_stable
 from fedhlcr.federation.run import INTERRUPTED
@@ -50,38 +48,25 @@ class Doubt(NamedTuple):
     is_told: bool = False  # whether the top of the page says it anyway
 
 
-FITTED_EVENTS = Doubt(
-    "It was evaluated on the events it was fitted with",
-    "Every method looks better on such events. Hold out events before the fit, and evaluate on those.",
-    serious=True,
-)
-
-
-def find_doubts(
-    model: HierarchicalPredictor,
-    findings: Findings,
-    run: FederatedRun | None,
-    scores: Evaluation | None,
-) -> tuple[Doubt, ...]:
+def find_doubts(findings: Findings, scores: Evaluation | None) -> tuple[Doubt, ...]:
     """All doubts, the serious ones first."""
     found = [
-        *_interruption(model, run),
-        *_agreement(model, findings, run),
-        *_few_events(findings),
-        *_cluster_limit(model, findings),
+        *_interruption(findings),
+        *_agreement(findings),
+        *_limits(findings),
         *_held_out(findings, scores),
-        *_simpler(model, findings, scores),
-        *_labels(findings),
-        *_small_clusters(findings),
-        *_alike(model, findings),
-        *([] if findings.link is not None else [*_scatter(findings), *_noise(findings)]),
-        *_federation(run),
+        *_simpler(findings, scores),
+        *_memberships(findings),
+        *_alike(findings),
+        *_noise(findings),
+        *_federation(findings),
     ]
     return tuple(sorted(found, key=lambda doubt: not doubt.serious))
 
 
-def _interruption(model: HierarchicalPredictor, run: FederatedRun | None) -> Iterator[Doubt]:
-    if run is not None:
+def _interruption(findings: Findings) -> Iterator[Doubt]:
+    model = findings.model
+    if (run := findings.run) is not None:
         if run.stop_reason == INTERRUPTED:
             text = "The model uses the draws kept so far. Fit it again, or resume from its checkpoint."
             yield Doubt(f"The run was interrupted after {ROUND.count(run.n_rounds)}", text, serious=True)
@@ -100,7 +85,9 @@ def _interruption(model: HierarchicalPredictor, run: FederatedRun | None) -> Ite
         yield Doubt(f"The fit was interrupted after {done:,} of {planned:,} sweeps", text, serious=True)
 
 
-def _agreement(model: HierarchicalPredictor, findings: Findings, run: FederatedRun | None) -> Iterator[Doubt]:
+def _agreement(findings: Findings) -> Iterator[Doubt]:
+    model = findings.model
+    run = findings.run
     figures = disagreement(model.diagnostics_)
     if findings.n_chains > 1:
         if figures:
@@ -127,13 +114,12 @@ def _agreement(model: HierarchicalPredictor, findings: Findings, run: FederatedR
     yield Doubt("Only one chain was run, so it is unknown if another one would find the same clusters", text)
 
 
-def _few_events(findings: Findings) -> Iterator[Doubt]:
+def _limits(findings: Findings) -> Iterator[Doubt]:
+    """Too few events, or too few clusters to choose from."""
+    model = findings.model
     if scarce := few_events(findings):
         text = "Intervals are too narrow. Fit more events, or fewer features."
         yield Doubt(f"Only {scarce} were fitted", text, serious=True)
-
-
-def _cluster_limit(model: HierarchicalPredictor, findings: Findings) -> Iterator[Doubt]:
     if findings.is_near_limit:
         text = f"There may be more. Try `max_clusters={2 * model.max_clusters}`."
         headline = f"The number of clusters, {model.n_clusters_}, is close to the limit of {model.max_clusters}"
@@ -144,7 +130,8 @@ def _held_out(findings: Findings, scores: Evaluation | None) -> Iterator[Doubt]:
     if scores is None:
         return
     if scores.was_fitted:
-        yield FITTED_EVENTS
+        text = "Every method looks better on such events. Hold out events before the fit, and evaluate on those."
+        yield Doubt("It was evaluated on the events it was fitted with", text, serious=True)
     yield from _bins(scores) if scores.family.has_classes else _coverage(scores.model["coverage"], scores.n_events)
     # on fitted events the most flexible method always has the smallest error
     if scores.was_fitted:
@@ -184,26 +171,23 @@ def _coverage(coverage: float, n_events: int) -> Iterator[Doubt]:
         yield Doubt(f"Intervals are too {'narrow' if narrow else 'wide'}", text, serious=narrow)
 
 
-def _simpler(model: HierarchicalPredictor, findings: Findings, scores: Evaluation | None) -> Iterator[Doubt]:
-    comparison = model.comparison_
+def _simpler(findings: Findings, scores: Evaluation | None) -> Iterator[Doubt]:
+    comparison = findings.model.comparison_
     if comparison is None or comparison.verdict != "worse":
         return
-    seen = comparison.told
     # held-out events decide, by the same criterion: the log density
     held_out = None if scores is None or scores.was_fitted else scores.densities
     if held_out is not None and held_out.verdict != "worse":
-        text = f"{seen} On held-out events no simpler model has a clearly higher log density than HLCR."
+        text = f"{comparison.told} On held-out events no simpler model has a clearly higher log density than HLCR."
         yield Doubt("Held-out events do not confirm that a simpler model predicts better", text)
         return
-    if held_out is not None:
-        text = f"{seen} {_use_of_clusters(findings)} The top of the page says what to use."
-        yield Doubt("A simpler model predicts better", text, serious=True, is_told=True)
-        return
-    advice = comparison.advice(fit_intercept=model.posterior_.layout.fit_intercept)
-    cure = f"{advice.worded(_name_in_report)} {advice.python_only}"
-    yield Doubt(
-        "A simpler model predicts better", f"{seen} {_use_of_clusters(findings)} {cure}", serious=True, is_told=True
-    )
+    cure = "The top of the page says what to use."
+    if held_out is None:
+        advice = comparison.advice(fit_intercept=findings.model.posterior_.layout.fit_intercept)
+        named = advice.worded(lambda name, value: f"`{name_in_python(name, value)}`")
+        cure = f"{named} {advice.python_only}"
+    text = f"{comparison.told} {_use_of_clusters(findings)} {cure}"
+    yield Doubt("A simpler model predicts better", text, serious=True, is_told=True)
 
 
 def _use_of_clusters(findings: Findings) -> str:
@@ -213,39 +197,30 @@ def _use_of_clusters(findings: Findings) -> str:
     return f"The clusters still show which {findings.names.entity.many} are alike, but they do not predict best."
 
 
-def _name_in_report(name: str, value: object) -> str:
-    return f"`{name_in_python(name, value)}`"
-
-
-def _labels(findings: Findings) -> Iterator[Doubt]:
-    entities = findings.entities
-    if entities is None or not entities.n_uncertain:
-        return
-    share = entities.n_uncertain / entities.n_all
+def _memberships(findings: Findings) -> Iterator[Doubt]:
+    """Uncertain labels, and clusters of few entities."""
+    certainty = findings.certainty
     nouns = findings.names.entity
-    text = (
-        f"The probability of the cluster shown is below {percent(SURE)} for {percent(share)} of all {nouns.many}. "
-        "They have few events, or several clusters fit them equally well. Predictions average over all clusters."
-    )
-    headline = f"The cluster of {nouns.count(entities.n_uncertain)} is uncertain"
-    yield Doubt(headline, text, serious=share > MANY_UNCERTAIN, is_told=True)
-
-
-def _small_clusters(findings: Findings) -> Iterator[Doubt]:
-    if findings.entities is None or len(findings.clusters) < 2:
+    if not certainty.n_all or certainty.n_clusters == 1:
         return
-    nouns = findings.names.entity
-    n_all = findings.entities.n_all
-    few = [c for c in findings.clusters if c.share * n_all < FEW]
+    if n_uncertain := certainty.n_all - certainty.n_sure:
+        share = n_uncertain / certainty.n_all
+        text = (
+            f"The probability of the cluster shown is below {percent(SURE)} for {percent(share)} of all {nouns.many}. "
+            "They have few events, or several clusters fit them equally well. Predictions average over all clusters."
+        )
+        headline = f"The cluster of {nouns.count(n_uncertain)} is uncertain"
+        yield Doubt(headline, text, serious=share > MANY_UNCERTAIN, is_told=True)
+    few = tuple(c.number for c in findings.clusters if c.share * certainty.n_all < FEW)
     if few:
-        which = ("Cluster " if len(few) == 1 else "Clusters ") + listed([str(c.number) for c in few])
         have = "has" if len(few) == 1 else "have"
-        text = f"{which}. Small clusters may be chance findings or real outliers."
+        text = f"{capital(cluster_numbers(few))}. Small clusters may be chance findings or real outliers."
         yield Doubt(f"{CLUSTER.count(len(few))} {have} fewer than {FEW} {nouns.many} on average", text)
 
 
-def _alike(model: HierarchicalPredictor, findings: Findings) -> Iterator[Doubt]:
-    if findings.entities is None or len(findings.clusters) < 2:
+def _alike(findings: Findings) -> Iterator[Doubt]:
+    model = findings.model
+    if not findings.holds_entities or len(findings.clusters) < 2:
         return
     posterior = model.posterior_
     coef = alignment.mean_coef(posterior.draws, model.alignment_)
@@ -267,28 +242,23 @@ def _alike(model: HierarchicalPredictor, findings: Findings) -> Iterator[Doubt]:
         yield Doubt("Some clusters are nearly alike", text)
 
 
-def _scatter(findings: Findings) -> Iterator[Doubt]:
-    entities = findings.entities
-    # a list of the least certain entities only says nothing about all of them
-    if entities is None or len(entities) < entities.n_all:
-        return
-    assert entities.scatter is not None
-    assert entities.noise is not None
-    wide = (entities.scatter > WIDE * entities.noise) & (entities.n_events >= ENOUGH_EVENTS)
-    if wide.any():
-        n = int(wide.sum())
-        nouns = findings.names.entity
-        have, whose = ("has", "its") if n == 1 else ("have", "their")
-        text = (
-            f"The scatter of {whose} events is more than {WIDE:g} times the {findings.noise_name}, which is "
-            f"{number(findings.noise)}. The intervals of {whose} predictions are too narrow. Sort the table of "
-            f"{nouns.many} by scatter to see which."
-        )
-        headline = f"{nouns.count(n)} {have} much more noise than the model assumes"
-        yield Doubt(headline, text, serious=wide.mean() > MANY_WIDE)
-
-
 def _noise(findings: Findings) -> Iterator[Doubt]:
+    """Entities that scatter more than the model assumes, and targets that are mostly noise."""
+    entities = findings.entities
+    nouns = findings.names.entity
+    # a list of the least certain entities only says nothing about all of them
+    if entities is not None and entities.scatter is not None and len(entities) == entities.n_all:
+        assert entities.noise is not None
+        wide = (entities.scatter > WIDE * entities.noise) & (entities.n_events >= ENOUGH_EVENTS)
+        if n := int(wide.sum()):
+            have, whose = ("has", "its") if n == 1 else ("have", "their")
+            text = (
+                f"The scatter of {whose} events is more than {WIDE:g} times the {findings.noise_name}, which is "
+                f"{number(findings.noise)}. The intervals of {whose} predictions are too narrow. Sort the table of "
+                f"{nouns.many} by scatter to see which."
+            )
+            headline = f"{nouns.count(n)} {have} much more noise than the model assumes"
+            yield Doubt(headline, text, serious=wide.mean() > MANY_WIDE)
     spread = findings.target_spread
     if spread and findings.noise > MUCH_NOISE * spread:
         text = (
@@ -298,8 +268,8 @@ def _noise(findings: Findings) -> Iterator[Doubt]:
         yield Doubt("Most of the variance is noise", text)
 
 
-def _federation(run: FederatedRun | None) -> Iterator[Doubt]:
-    if run is None:
+def _federation(findings: Findings) -> Iterator[Doubt]:
+    if (run := findings.run) is None:
         return
     if n_refused := run.n_refused:
         text = (

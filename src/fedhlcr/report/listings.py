@@ -16,6 +16,7 @@ from fedhlcr.analysis.evaluation import MODEL, Evaluation
 from fedhlcr.analysis.facts import SURE, AgentFacts, ClusterFacts, UserNames
 from fedhlcr.analysis.links import Link
 from fedhlcr.analysis.simpler import RIDGE_PER_ENTITY
+from fedhlcr.analysis.words import cluster_table
 from fedhlcr.figures.svg import tag
 from fedhlcr.report.charts import mix_bar
 from fedhlcr.report.findings import Findings, ListedEntities
@@ -136,69 +137,25 @@ class Listing:
 def cluster_listing(findings: Findings) -> Listing:
     """The table of clusters, with a column for each of the strongest features."""
     clusters = findings.clusters
-    names = findings.names
-    columns = [
-        Column("cluster", "cluster", [c.number for c in clusters]),
-        Column(
-            "share",
-            "share",
-            _shares([c.share for c in clusters]),
-            hint=f"share of the {names.entity.many} fitted, mean over the draws",
-        ),
-        Column(
-            "weight",
-            "share",
-            _shares([c.weight for c in clusters]),
-            hint=f"share expected among the {names.entity.many} of a new {names.agent.one}",
-        ),
-    ]
-    if findings.entities is not None:
-        counts = [c.n_entities for c in clusters]
-        columns.append(
-            Column(names.entity.many, "count", counts, hint="those in this cluster in most draws: their label")
-        )
-    levels = [c.level for c in clusters]
-    link = findings.link
-    is_share = link is not None and link.family.has_classes
-    what = names.target if link is None else link.response
-    columns.append(
-        Column(
-            "level",
-            "share" if is_share else "number",
-            _shares(levels) if is_share else _figures(levels),
-            hint=f"{what} at average features",
-        )
-    )
-    effects = np.array([c.effects for c in clusters])
     scale = effect_scale(clusters)
-    shown = findings.strongest_features(MAX_FEATURES)
-    columns += [
-        Column(
-            names.features[f],
-            "effect",
-            _figures([c.changes[f] for c in clusters]),
-            tints=np.abs(effects[:, f] / scale).clip(max=1.0).round(2).tolist(),
-            ranges=_ranges([c.lower[f] for c in clusters], [c.upper[f] for c in clusters]),
-            hint=_change_hint(findings, f),
-        )
-        for f in shown
-    ]
-    hidden = len(names.features) - len(shown)
-    note = f"{hidden} of {len(names.features)} features with weaker effects are not shown; see coef_." if hidden else ""
+    columns = []
+    for column in cluster_table(findings, MAX_FEATURES, findings.names):
+        f = column.feature
+        shown = column.values
+        if column.kind in ("share", "number"):
+            shown = _shares(shown) if column.kind == "share" else _figures(shown)
+        if f is None:
+            columns.append(Column(column.label, column.kind, shown, hint=column.meaning))
+            continue
+        tints = np.abs([c.effects[f] / scale for c in clusters]).clip(max=1.0).round(2).tolist()
+        ends = [(c.lower[f], c.upper[f]) for c in clusters]
+        # a model of one draw has no intervals
+        ranges = [_figures(pair) for pair in ends] if np.isfinite(ends).all() else []
+        columns.append(Column(column.label, "effect", shown, tints=tints, ranges=ranges, hint=column.meaning))
+    n_features = len(findings.names.features)
+    hidden = max(0, n_features - MAX_FEATURES)
+    note = f"{hidden} of {n_features} features with weaker effects are not shown; see coef_." if hidden else ""
     return Listing("clusters", f"All clusters: {len(clusters)}", tuple(columns), note=note)
-
-
-def _ranges(lower: Sequence[float], upper: Sequence[float]) -> list[Any]:
-    """(lower, upper) pairs; empty if the model has no intervals."""
-    return list(zip(_figures(lower), _figures(upper), strict=True)) if np.isfinite([*lower, *upper]).all() else []
-
-
-def _change_hint(findings: Findings, feature: int) -> str:
-    if findings.link is not None:
-        return findings.link.ratio
-    if feature in findings.category_levels:
-        return f"difference of {findings.names.target} from all other levels"
-    return f"change of {findings.names.target} per unit"
 
 
 def agent_listing(agents: AgentFacts, names: UserNames, scores: Evaluation | None) -> Listing:

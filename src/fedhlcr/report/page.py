@@ -18,7 +18,6 @@ from fedhlcr.analysis.axis_lines import target_axis
 from fedhlcr.analysis.effects import INTERVAL_LEVEL
 from fedhlcr.analysis.evaluation import Evaluation, HeldOut, evaluate
 from fedhlcr.analysis.links import NO_TARGET
-from fedhlcr.analysis.rounds import FederatedRun
 from fedhlcr.analysis.scores import METRICS, SHOWN
 from fedhlcr.analysis.words import how_sure, mixed_group, sure_in_words
 from fedhlcr.estimators.base import HierarchicalPredictor
@@ -121,7 +120,7 @@ def _sections(
     agents = findings.agents
     entities = findings.entities
     certainty = findings.certainty
-    run = FederatedRun.of(model)
+    run = findings.run
     scores = None
     judged = None
     if held_out is not None:
@@ -129,7 +128,7 @@ def _sections(
         scores = evaluate(model, held_out)
         judged = drawn_events(model, held_out)
     drawn = (judged if events is None else drawn_events(model, events.read(model))) or fitted_events(model)
-    doubts = find_doubts(model, findings, run, scores)
+    doubts = find_doubts(findings, scores)
     # classes have a diagram of their own
     has_curve = held_out is not None and (link is None or not link.family.has_classes)
     return {
@@ -137,21 +136,21 @@ def _sections(
         "names": names,
         "link": link,
         "certainty": certainty,
-        "verdict": find_verdict(model, findings, scores),
+        "verdict": find_verdict(findings, scores),
         "sure": {
             "sentence": how_sure(certainty, names),
             "mixed": mixed_group(certainty, names),
             "meaning": sure_in_words(names),
             "width": 100.0 * certainty.share,
         },
-        "short": story.in_short(model, findings, run, doubts),
+        "short": story.in_short(findings, doubts),
         "picture": draw_picture(model, findings, drawn),
         "facts": _facts(findings, scores),
         "map": None if places is None or entities is None else map_section(model, findings, locate(model, places)),
         "clusters": sections.cluster_section(findings),
         "explorer": explorer_section(model, findings, drawn, judged),
         "effects": sections.effect_section(findings),
-        "good": story.goodness(model, findings, scores),
+        "good": story.goodness(findings, scores),
         "scores": None if scores is None else score_section(findings, scores),
         "calibration": calibrate(model, held_out) if has_curve and held_out is not None else None,
         "residuals": None if judged is None or agents is None else residual_chart(judged, agents, names),

@@ -15,7 +15,7 @@ from fedhlcr.analysis.effects import entity_shares
 from fedhlcr.analysis.evaluation import Evaluation
 from fedhlcr.analysis.facts import SURE
 from fedhlcr.analysis.rounds import FederatedRun
-from fedhlcr.analysis.words import members_in_words, noise_words, without_effects
+from fedhlcr.analysis.words import effect_columns, members_in_words, noise_words, without_effects
 from fedhlcr.estimators.base import HierarchicalPredictor
 from fedhlcr.figures.agents import by_main_cluster
 from fedhlcr.figures.estimates import contrast_panel, contrast_unit
@@ -69,7 +69,10 @@ def cluster_section(findings: Findings) -> dict[str, Any]:
         "shares": charts.share_bar([(c.number, c.share) for c in findings.clusters], certainty.blurred),
         "listing": listing,
         "has_intervals": any(column.ranges for column in listing.columns),
-        "has_levels": bool(findings.category_levels),
+        "meanings": [
+            f"{column.label}: {column.hint}" for column in listing.columns if column.kind not in ("cluster", "effect")
+        ],
+        "effect_columns": effect_columns(findings),
         "target": target.name,
     }
 

@@ -23,7 +23,6 @@ from fedhlcr.analysis.facts import AgentFacts
 from fedhlcr.analysis.names import NO_NAME, named
 from fedhlcr.analysis.rounds import FederatedRun
 from fedhlcr.analysis.verdict import rival_name
-from fedhlcr.estimators.base import HierarchicalPredictor
 from fedhlcr.report.doubts import Doubt
 from fedhlcr.report.findings import Findings
 
@@ -36,25 +35,23 @@ ALMOST_ALL = 0.9
 CLEAR_LEAD = 0.05
 
 
-def in_short(
-    model: HierarchicalPredictor, findings: Findings, run: FederatedRun | None, doubts: tuple[Doubt, ...]
-) -> list[str]:
+def in_short(findings: Findings, doubts: tuple[Doubt, ...]) -> list[str]:
     """The report in a few paragraphs."""
-    paragraphs = [_what(model, findings)]
-    if run is not None:
-        paragraphs.append(_federation(findings, run))
+    paragraphs = [_what(findings)]
+    if findings.run is not None:
+        paragraphs.append(_federation(findings, findings.run))
     serious = [doubt.headline for doubt in doubts if doubt.serious and not doubt.is_told]
     if serious:
         paragraphs.append(f"Read on with care. {'. '.join(serious)}.")
     return paragraphs
 
 
-def goodness(model: HierarchicalPredictor, findings: Findings, scores: Evaluation | None) -> str:
+def goodness(findings: Findings, scores: Evaluation | None) -> str:
     """How well the model predicts, in a few sentences."""
     if scores is None:
         sentences = ["No held-out events were given, so it was not evaluated."]
-        if model.comparison_ is not None:
-            sentences.insert(0, model.comparison_.told)
+        if findings.model.comparison_ is not None:
+            sentences.insert(0, findings.model.comparison_.told)
         if findings.explained is not None:
             share = percent(findings.explained)
             fitted = "the variance of the events it was fitted with, which is an optimistic figure"
@@ -97,14 +94,15 @@ def explained(share: float) -> str:
     return fine_percent(share) if share >= 0.0 else "none of it"
 
 
-def _what(model: HierarchicalPredictor, findings: Findings) -> str:
+def _what(findings: Findings) -> str:
     names = findings.names
+    recipe = findings.model.recipe_
     n_clusters = len(findings.clusters)
     # readers see a category as one feature, even if it is encoded in several columns
-    n_features = len(names.features if model.recipe_ is None else model.recipe_.features)
-    features = f"the {FEATURE.count(n_features)}"
-    if n_features <= FEATURES_NAMED:
-        features = listed([printable(name) for name in (model.recipe_.features if model.recipe_ else names.features)])
+    known = names.features if recipe is None else recipe.features
+    features = f"the {FEATURE.count(len(known))}"
+    if len(known) <= FEATURES_NAMED:
+        features = listed([printable(name) for name in known])
     of_what = names.target if findings.link is None else findings.link.response
     regression = f"Each cluster has its own regression of {of_what} on {features}."
     clusters = f"{_small(n_clusters)} {CLUSTER.of(n_clusters)}"

@@ -12,8 +12,6 @@ from fedhlcr.analysis.evaluation import Evaluation
 from fedhlcr.analysis.simpler import MIXED_MODEL
 from fedhlcr.analysis.verdict import RIVALS, FitComparison, VerdictName, rival_name
 from fedhlcr.data.families import FamilyName
-from fedhlcr.estimators.base import HierarchicalPredictor
-from fedhlcr.posterior.fitted_model import check_model
 from fedhlcr.report.findings import Findings
 
 BADGES = {"better": "Better", "about the same": "About the same", "worse": "Worse", "unknown": "Not evaluated"}
@@ -89,16 +87,16 @@ class Verdict:
         return "about" if self.is_split else self.name.split()[0]
 
 
-def find_verdict(model: HierarchicalPredictor, findings: Findings, scores: Evaluation | None) -> Verdict:
+def find_verdict(findings: Findings, scores: Evaluation | None) -> Verdict:
     """The verdict by held-out events if there are any, else by the fitted events, each predicted from the others."""
     if scores is not None and not scores.was_fitted and scores.densities is not None:
-        return _of_events(model, findings, scores, scores.densities)
-    found = model.comparison_
+        return _of_events(findings, scores, scores.densities)
+    found = findings.model.comparison_
     if found is None:
         return Verdict("unknown", (_why_unknown(findings, scores),))
     told = capital(_told(findings, findings.names.target, found, found, "better"))
     how = "Judged by the fitted events, each predicted from all others."
-    advice = _advice(model, findings, found.strongest.rival) if found.verdict == "worse" else ""
+    advice = _advice(findings, found.strongest.rival) if found.verdict == "worse" else ""
     return Verdict(found.verdict, (told, how), advice)
 
 
@@ -113,9 +111,7 @@ def _why_unknown(findings: Findings, scores: Evaluation | None) -> str:
     return "The events given were fitted, so they cannot tell whether the model predicts better than simpler models."
 
 
-def _of_events(
-    model: HierarchicalPredictor, findings: Findings, scores: Evaluation, densities: FitComparison
-) -> Verdict:
+def _of_events(findings: Findings, scores: Evaluation, densities: FitComparison) -> Verdict:
     """By the held-out events: how accurate predictions are and, of real targets, how honest about their errors."""
     names = findings.names
     family = scores.family
@@ -130,7 +126,7 @@ def _of_events(
         label = f"Slightly {name}"
     what = f"the {family.outcomes}" if family.has_link else names.target
     told = _told(findings, what, errors, densities, "slightly better" if slight else "better")
-    sentences = [f"On {EVENT.count(scores.n_events)} that it was not fitted to, {told}", _typically(model, scores)]
+    sentences = [f"On {EVENT.count(scores.n_events)} that it was not fitted to, {told}", _typically(findings, scores)]
     terms = "" if family.has_link else "A ridge is a plain regression. "
     if MIXED_MODEL in [difference.rival for difference in densities.differences]:
         one = MEASURED[family.name][1]
@@ -143,7 +139,7 @@ def _of_events(
     return Verdict(
         name,
         tuple(sentences),
-        advice=_advice(model, findings, stronger) if "worse" in (name, errors.verdict) else "",
+        advice=_advice(findings, stronger) if "worse" in (name, errors.verdict) else "",
         bars=tuple(
             (method, min(1.0, max(0.0, own.explained)), fine_percent(own.explained) if own.explained > 0.0 else "none")
             for method, own in methods.items()
@@ -189,7 +185,7 @@ def is_slight(scores: Evaluation, errors: FitComparison) -> bool:
     return rival is not None and abs(scores.model.explained - rival.explained) < SLIGHT
 
 
-def _typically(model: HierarchicalPredictor, scores: Evaluation) -> str:
+def _typically(findings: Findings, scores: Evaluation) -> str:
     """How good single predictions are; the error of a logarithm is told in per cent."""
     own = scores.model
     if scores.family.has_classes:
@@ -198,17 +194,17 @@ def _typically(model: HierarchicalPredictor, scores: Evaluation) -> str:
             f"The outcome that it takes as more likely is right for {fine_percent(own['accuracy'])} of them; always "
             f"naming the more frequent outcome is right for {fine_percent(usual)}."
         )
-    base = target_axis(model).base
+    base = target_axis(findings.model).base
     if base is None:
         return f"The model is typically off by {number(own['mae'])} (mean absolute error)."
     return f"The model is typically off by about {percent(float(base ** own['mae']) - 1.0)}."
 
 
-def _advice(model: HierarchicalPredictor, findings: Findings, rival: str) -> str:
+def _advice(findings: Findings, rival: str) -> str:
     """What to use instead of the model."""
     entity = findings.names.entity.one
     _, use = RIVALS.get(rival, ("", ""))
     if rival == MIXED_MODEL and findings.link is not None:
-        use = f'`{check_model(model).saved_as}(n_clusters=1, effects="entity")`'
+        use = f'`{findings.model.saved_as}(n_clusters=1, effects="entity")`'
     words = f": {use.format(entity=entity)}" if use else ""
     return f"If you want predictions, use {rival_name(rival, entity)}{words}."

@@ -35,7 +35,7 @@ from fedhlcr.federation.secure_device import OUT_OF_STEP, SecureDevice
 from fedhlcr.posterior import PublicModel
 from fedhlcr.privacy.terms import SumStage, Terms, terms_of
 from fedhlcr.storage import atomic, codec
-from fedhlcr.storage.reader import RecordReader
+from fedhlcr.storage.reader import RecordReader, reading_errors
 
 logger = logging.getLogger(__name__)
 
@@ -335,12 +335,13 @@ class Node:
         if not self.state_path.exists() and not atomic.previous_of(self.state_path).exists():
             return None
         try:
-            record = atomic.read_newest(self.state_path, STATE_KIND, STATE_VERSION)
-            reader = RecordReader(record, "the node's state", "it is built from the table again")
-            was = Source(*(reader.value(name, str) for name in Source._fields))
-            order = tuple(reader.texts("features"))
-            columns = reader.value("columns", str)
-            group = AgentGroup.read(reader, self.mods, self.options.disclosure)
+            whose = "the node's state", "it is built from the table again"
+            reader = RecordReader(atomic.read_newest(self.state_path, STATE_KIND, STATE_VERSION), *whose)
+            with reading_errors(*whose):
+                was = Source(*(reader.value(name, str) for name in Source._fields))
+                order = tuple(reader.texts("features"))
+                columns = reader.value("columns", str)
+                group = AgentGroup.read(reader, self.mods, self.options.disclosure)
         except (StorageError, CodecError) as error:
             logger.warning("%s; the labels are lost, and the agents start again.", error)
             return None
