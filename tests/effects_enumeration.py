@@ -15,6 +15,7 @@ from fedhlcr.model.gram import GramLayout
 from fedhlcr.model.likelihood import register
 from fedhlcr.model.mixed import MixedEntityNoise
 from fedhlcr.model.mixed_globals import EFFECTS
+from fedhlcr.model.mixed_server import effect_moments
 from fedhlcr.model.schema import Stage
 from fedhlcr.posterior.diagnostics import effective_size
 from fedhlcr.samplers import blocked
@@ -135,7 +136,7 @@ def observed(likelihood, coef, blocks, labels, variance) -> np.ndarray:
 
     `variance` is what agents keep, in units of NOISE_UNIT².
     """
-    moments, own = likelihood.effect_moments(blocks[EFFECTS]), coef[labels]
+    moments, own = effect_moments(likelihood.layout, blocks[EFFECTS]), coef[labels]
     squares = (own**2).sum(axis=0), moments[:, 1:, 1:].sum(axis=0).diagonal(), (coef * moments[:, 0, 1:]).sum(axis=0)
     return np.concatenate([own.ravel(), *squares, 1.0 / (variance * NOISE_UNIT**2)])
 

@@ -19,10 +19,10 @@ from fedhlcr._support.streams import Stream
 from fedhlcr.data.hierarchy import Hierarchy
 from fedhlcr.model.binary import Logistic
 from fedhlcr.model.counts import ADDED_COUNT, LOG_SIZE, POISSON_LIMIT, NegativeBinomial
-from fedhlcr.model.event_weights import EVENT_WEIGHTS
 from fedhlcr.model.likelihood import register
 from fedhlcr.model.logits import Logits
-from fedhlcr.model.mixed_globals import EFFECTS
+from fedhlcr.model.mixed_globals import EFFECTS, EVENT_WEIGHTS
+from fedhlcr.model.mixed_server import effect_moments
 from fedhlcr.model.priors import ModelSpec
 from fedhlcr.model.schema import Stage
 from fedhlcr.samplers import blocked
@@ -219,7 +219,7 @@ def _conditional(factors, owner, labels, grids: Grids) -> tuple[float, np.ndarra
 
 def observed(likelihood: Logits, hierarchy: Hierarchy, coef, blocks, labels, agent_state: dict[str, Any]) -> np.ndarray:
     """w of each entity's cluster; Σ w², Σ w₀b and Σ b²; weights of each entity; a and log r of each agent."""
-    moments, own = likelihood.effect_moments(blocks[EFFECTS]), coef[labels]
+    moments, own = effect_moments(likelihood.layout, blocks[EFFECTS]), coef[labels]
     effects = (coef[:, 0] * moments[:, 0, 1]).sum(), moments[:, 1, 1].sum()
     weights = np.add.reduceat(agent_state[EVENT_WEIGHTS], hierarchy.event_start[:-1])
     agents = agent_state["agent_effects"][:, 0]

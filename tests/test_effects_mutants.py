@@ -11,8 +11,8 @@ import pytest
 from fedhlcr.datasets import make_hlcr
 from fedhlcr.federation.rules import DeltaRule
 from fedhlcr.federation.shard import AgentShard
+from fedhlcr.model import mixed_server
 from fedhlcr.model.mixed import Mixed
-from fedhlcr.model.mixed_agents import MixedAgents
 from fedhlcr.samplers import blocked
 from tests.effects_enumeration import FixedLaws, centralised_visits, deviations, exact, tiny
 from tests.engines.contract import InProcess
@@ -41,7 +41,7 @@ def check_federation() -> None:
 
 def check_steps() -> None:
     """The same as `check_chain` where labels and effects are drawn one after the other, as with weights of events."""
-    with mutated(MixedAgents.sweeps_at_once, "return not given.is_plain and not self.needs_events", "return False"):
+    with mutated(Mixed.sweeps_at_once, "return not current.is_plain and not self.needs_events", "return False"):
         check_chain()
 
 
@@ -72,18 +72,19 @@ MUTATIONS = {
         DeltaRule.open, "self._shift(shift, self._drawn)", "pass", check_federation
     ),
     "effects are shifted the wrong way": Mutation(
-        Mixed.recentre, "np.where(n[:, None] > 0.0, coef - new, 0.0)", "np.where(n[:, None] > 0.0, new - coef, 0.0)",
+        mixed_server.recentre, "np.where(n[:, None] > 0.0, coef - new, 0.0)",
+        "np.where(n[:, None] > 0.0, new - coef, 0.0)",
         check_chain,
     ),
     "effective matrices are used after merging": Mutation(
-        Mixed.kernel_law, "given.stage == Stage.EXACT", "False", check_chain
+        Mixed.kernel_law, "current.stage == Stage.EXACT", "False", check_chain
     ),
     "effects are drawn given the old labels": Mutation(
-        blocked.relabel_page, "conclude(page, given, scoring, new_labels, rows,",
-        "conclude(page, given, scoring, labels, rows,", check_steps,
+        blocked.relabel_page, "conclude(page, current, scoring, new_labels, rows,",
+        "conclude(page, current, scoring, labels, rows,", check_steps,
     ),
     "labels and effects are drawn with the noise of another entity": Mutation(
-        Mixed.variance, "kept * given.noise_unit**2", "np.roll(kept, 1) * given.noise_unit**2", check_noise
+        Mixed.variance, "kept * current.noise_unit**2", "np.roll(kept, 1) * current.noise_unit**2", check_noise
     ),
     "the noise of a lost reply is kept": Mutation(
         AgentShard._part_of, "self.agent_state.accepted", "self.agent_state.pending", check_lost_reply

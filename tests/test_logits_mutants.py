@@ -11,11 +11,11 @@ from fedhlcr._support.streams import Stream
 from fedhlcr.datasets import make_hlcr
 from fedhlcr.federation.rules import DeltaRule
 from fedhlcr.federation.shard import AgentShard
+from fedhlcr.model import mixed_server
 from fedhlcr.model.binary import Logistic
 from fedhlcr.model.counts import NegativeBinomial
-from fedhlcr.model.event_weights import EVENT_WEIGHTS
 from fedhlcr.model.logits import Logits
-from fedhlcr.model.mixed import Mixed
+from fedhlcr.model.mixed_globals import EVENT_WEIGHTS
 from fedhlcr.model.priors import ModelSpec
 from fedhlcr.model.schema import GRAMS
 from fedhlcr.samplers import blocked
@@ -89,10 +89,10 @@ def check_lost_weights() -> None:
 
 MUTATIONS = {
     "weights are drawn without the offsets": Mutation(
-        Logits._draw_weights, "(events.X, terms,", "(events.X, terms._replace(fixed=0.0 * terms.fixed),", check_chain
+        Logits._draw_weights, "events.X, terms,", "events.X, terms._replace(fixed=0.0 * terms.fixed),", check_chain
     ),
     "weights are drawn without the sizes": Mutation(
-        Logits._draw_weights, "(events.X, terms,", "(events.X, terms._replace(fixed=part.events.offsets),", check_counts
+        Logits._draw_weights, "events.X, terms,", "events.X, terms._replace(fixed=part.events.offsets),", check_counts
     ),
     "weights are never drawn again": Mutation(
         Logits.conclude, "= self._draw_weights(part, terms, coef, sums.scalars)",
@@ -111,12 +111,12 @@ MUTATIONS = {
         "self._sum_data(part, terms, self._known_weights(part.events, terms, part.state[EVENT_WEIGHTS])", check_sums,
     ),
     "sums have the effects of the wrong cluster": Mutation(
-        Logits.conclude, "coef - given.coef[labels]", "coef - given.coef[1 - labels]", check_chain
+        Logits.conclude, "coef - current.coef[labels]", "coef - current.coef[1 - labels]", check_chain
     ),
     "κ of yes-or-no targets is wrong": Mutation(Logistic.event_terms, "events.y - 0.5", "events.y - 0.4", check_chain),
     "κ has no frequencies": Mutation(Logistic.event_terms, "events.weight * (", "(", check_chain),
     "targets do not have the offsets removed": Mutation(
-        Logits._with_weights, "terms.kappa / kept - terms.fixed", "terms.kappa / kept", check_chain
+        Logits._working_targets, "kappa / kept - fixed", "kappa / kept", check_chain
     ),
     "summed targets do not have the offsets removed": Mutation(
         Logits._sum_data, "event_weights, 1.0) - terms.fixed", "event_weights, 1.0)", check_chain
@@ -129,7 +129,8 @@ MUTATIONS = {
         check_sizes,
     ),
     "effects are shifted the wrong way": Mutation(
-        Mixed.recentre, "np.where(n[:, None] > 0.0, coef - new, 0.0)", "np.where(n[:, None] > 0.0, new - coef, 0.0)",
+        mixed_server.recentre, "np.where(n[:, None] > 0.0, coef - new, 0.0)",
+        "np.where(n[:, None] > 0.0, new - coef, 0.0)",
         check_chain,
     ),
     "the shift of absent agents' effects is forgotten": Mutation(

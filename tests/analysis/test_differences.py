@@ -9,7 +9,7 @@ from scipy import stats
 
 from fedhlcr import HLCRRegressor
 from fedhlcr.analysis.words import scales_in_words
-from fedhlcr.model.differences import Differences
+from fedhlcr.model.arguments import Differences
 from tests.reports import public
 
 LEVEL, SLOPE = 3.0, 0.5

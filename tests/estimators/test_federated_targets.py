@@ -13,8 +13,8 @@ from fedhlcr._support.streams import Stream
 from fedhlcr.datasets import make_hlcr
 from fedhlcr.datasets.hierarchical import HierarchicalData
 from fedhlcr.model.counts import LOG_SIZE
-from fedhlcr.model.event_weights import EVENT_WEIGHTS
 from fedhlcr.model.gram import entity_grams
+from fedhlcr.model.mixed_globals import EVENT_WEIGHTS
 from fedhlcr.model.priors import ModelSpec
 from fedhlcr.model.schema import GRAMS, Stage
 from fedhlcr.samplers.state import EntityData

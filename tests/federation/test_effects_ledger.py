@@ -9,6 +9,7 @@ from fedhlcr._support.streams import Stream
 from fedhlcr.federation.rules import DeltaRule
 from fedhlcr.federation.sums import AgentSums
 from fedhlcr.model.mixed_globals import EFFECTS
+from fedhlcr.model.mixed_server import effect_moments
 from fedhlcr.model.priors import ModelSpec
 from fedhlcr.model.schema import GRAMS, Stage
 from fedhlcr.reference import gram_around
@@ -48,7 +49,7 @@ class Drawn:
         scoring = self.likelihood.scoring_matrices(part, self.current)
         by_entity = self.likelihood.conclude(part, self.current, scoring.copy(), labels, np.arange(n), n)
         self.state, self.data = by_entity.state, by_entity.blocks[GRAMS]
-        self.effects = self.likelihood.effect_moments(by_entity.blocks[EFFECTS])[:, 0, 1:]
+        self.effects = effect_moments(self.likelihood.layout, by_entity.blocks[EFFECTS])[:, 0, 1:]
         self.labels = labels
         self.rule = DeltaRule(self.likelihood, ModelSpec(), K, Merger(MergeSchedule(0), K, over=True), Stream(seed))
         self.rule.cluster_of = CLUSTER_OF

@@ -84,7 +84,7 @@ def test_the_account_agrees_with_the_weights_that_agents_continue_from(heavy):
     weights = np.concatenate([shard.agent_state.accepted[EVENT_WEIGHTS] for shard in engine._shards])
     assert (weights != 1.0).all()
     part = entities.part({**entities.start_state(), EVENT_WEIGHTS: weights}, 0, Stream(0))
-    grams = entities.likelihood._weighted(part, entities.events.y, weights).entities.grams
+    grams = entities.likelihood._weighted(part).entities.grams
     total = server.rule.account.total()
     expected = np.zeros_like(total.blocks[GRAMS])
     np.add.at(expected, labels, grams)

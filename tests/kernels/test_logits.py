@@ -11,6 +11,7 @@ from fedhlcr import reference_logits as reference
 from fedhlcr.kernels import logits
 from fedhlcr.model.counts import LOG_SIZE
 from fedhlcr.model.logits import spread_normals
+from fedhlcr.model.mixed_agents import weighted_entities
 from tests.effects_problems import random_covariance
 from tests.logits_problems import LIKELIHOODS, entities_of, given_globals, hierarchy_with
 
@@ -69,9 +70,7 @@ def test_weighted_targets_have_the_density_of_the_events(target):
     rng, entities, terms = problem(target)
     weights = rng.gamma(2.0, size=entities.n_events)
     grams = reference.working_grams(entities.layout, entities.events, terms, weights)
-    kernel = entities.likelihood._weighted_entities(
-        entities.grams, entities.events, terms.kappa / weights - terms.fixed, weights
-    )
+    kernel = weighted_entities(entities.grams, entities.events, terms.kappa / weights - terms.fixed, weights)
     np.testing.assert_allclose(kernel, grams, rtol=1e-12)
     coef = rng.normal(size=(2, 3))
     scores = [-0.5 * entities.layout.rss(grams, w) for w in coef]

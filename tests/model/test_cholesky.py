@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from fedhlcr.model import regression
-from fedhlcr.model.cholesky import Factors, stable_cholesky
 from fedhlcr.model.gram import NormalEquations
-from fedhlcr.model.regression import CoefPrior, coef_posterior, draw_coef
+from fedhlcr.model.regression import CoefPrior, Factors, coef_posterior, draw_coef, stable_cholesky
 
 NOISE_SCALE = 0.1
 

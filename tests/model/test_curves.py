@@ -9,7 +9,7 @@ import pytest
 from scipy.stats import multivariate_normal
 
 from fedhlcr.exceptions import CodecError
-from fedhlcr.model.curve_prior import SCALES, draw_curve_prior, log_curve_marginal
+from fedhlcr.model.conjugate import SCALES, draw_curve_prior, log_curve_marginal
 from fedhlcr.model.curves import Curves, can_curve, column_quantiles, pooled_quantiles, same_curves
 from fedhlcr.model.gram import GramLayout
 from fedhlcr.storage.reader import RecordReader

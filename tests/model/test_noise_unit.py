@@ -7,6 +7,7 @@ import pytest
 from scipy import stats
 
 from fedhlcr._support.streams import Stream
+from fedhlcr.model.mixed_server import rescaled
 from fedhlcr.model.priors import ModelSpec
 from fedhlcr.model.schema import Stage
 from fedhlcr.posterior.diagnostics import effective_size
@@ -59,7 +60,7 @@ def test_sweeps_do_not_depend_on_the_unit(stage):
 def test_rescaling_follows_the_density_of_the_scale_given_residuals():
     """p(s²) ∏ N(residuals; 0, ρ_e s²) with fixed ratios ρ_e, on a grid, and many draws."""
     events, y, entities, state = start_in(1.3, sizes=(2, 1, 1), n_events=2, has_effects=False)
-    likelihood, current, spread, rng = entities.likelihood, state.globals, 1.6, np.random.default_rng(2)
+    current, spread, rng = state.globals, 1.6, np.random.default_rng(2)
     residuals = y - np.einsum("enf,ef->en", events.design(entities.layout), current.coef[state.labels])
     ratios = state.agent_state["variance"] * (current.noise_unit / current.noise_scale) ** 2
     grid = np.geomspace(1e-3, 1e3, 20_001)
@@ -67,9 +68,10 @@ def test_rescaling_follows_the_density_of_the_scale_given_residuals():
     for own, ratio in zip(residuals, ratios, strict=True):
         log_density += stats.norm.logpdf(own[:, None], 0.0, np.sqrt(ratio * grid)).sum(axis=0)
     cumulative = np.cumsum(np.exp(log_density - log_density.max()))
+    spec = ModelSpec(target_spread=spread)
     drawn, draws = current, []
     for _ in range(20_000):
-        drawn = likelihood._rescaled(drawn, state.sums, ModelSpec(target_spread=spread), rng)
+        drawn = rescaled(entities.layout, drawn, state.sums, spec, rng, has_entity_noise=True)
         assert drawn.noise_unit / drawn.noise_scale == pytest.approx(1.3 / 0.7)
         draws.append(drawn.noise_scale**2)
     draws, levels = np.array(draws), np.array([0.05, 0.25, 0.5, 0.75, 0.95])

@@ -22,10 +22,9 @@ from fedhlcr.datasets import make_hlcr
 from fedhlcr.federation import Broadcast
 from fedhlcr.federation.run import Checkpoints, run_federation, run_round
 from fedhlcr.model import conjugate
-from fedhlcr.model.likelihood import register
-from fedhlcr.model.linear import LinearGlobals, LinearLikelihood
+from fedhlcr.model.likelihood import Likelihood, register
 from fedhlcr.model.priors import InverseGamma, ModelSpec
-from fedhlcr.model.regression import coef_posterior, draw_coef
+from fedhlcr.model.regression import LinearGlobals, coef_posterior, draw_coef
 from fedhlcr.model.schema import CLUSTERS, COEF, GRAMS, Quantity, quantity
 from fedhlcr.report import render_report
 from fedhlcr.samplers import blocked
@@ -56,7 +55,7 @@ class ClusterNoiseGlobals(LinearGlobals):
 
 
 @register
-class ClusterNoise(LinearLikelihood[ClusterNoiseGlobals]):
+class ClusterNoise(Likelihood[ClusterNoiseGlobals]):
     """y ~ N(w_kᵀx, σ_k²)."""
 
     name = NAME

@@ -59,7 +59,7 @@ def test_weights_are_drawn_from_their_conditional(rng, fit_intercept):
     for number in range(400):
         part = entities.part(entities.start_state(), number, Stream(5))
         scalars = np.zeros((2, len(likelihood.own_scalars)))
-        drawn = likelihood._draw_weights(part, current, likelihood.kernel_law(current, number), coef, scalars)
+        drawn = likelihood._draw_weights(part, current, coef, scalars)
         levels.append(stats.gamma.cdf(drawn, 2.0, scale=1.0 / rate))
     logs, total, n = scalars[:, -3:].T
     np.testing.assert_array_equal(n, [12, 8])

@@ -16,7 +16,7 @@ from fedhlcr.report.entity_lines import drawn_axes
 from fedhlcr.report.events import drawn_events
 from fedhlcr.report.explorer import N_NEIGHBOURS, coordinates, explorer_section, nearest
 from fedhlcr.report.findings import Findings
-from fedhlcr.report.packing import NO_VALUE, STEPS, Scale, pack, pack_shares
+from fedhlcr.report.packing import NO_VALUE, STEPS, Steps, pack, pack_shares
 from tests.reports import HOSTILE, Page, fitted, held_out, public, unpacked
 
 
@@ -58,7 +58,7 @@ def test_packed_numbers_come_back(largest):
 
 def test_quantised_values_are_close_and_unknown_ones_are_marked():
     values = np.array([-3.0, 0.1, 7.0, np.nan, 9.0])
-    steps = Scale(-3.0, 7.0).quantise(values)
+    steps = Steps(-3.0, 7.0).quantise(values)
     np.testing.assert_allclose(-3.0 + 10.0 * steps[:3] / STEPS, values[:3], atol=10.0 / STEPS)
     assert steps[3:].tolist() == [NO_VALUE, NO_VALUE]
 

@@ -46,8 +46,8 @@ def places(svg, css):
 
 def test_lines_are_those_of_the_model_in_its_units(model, picture, drawn):
     axes = {axis.name: axis for axis in feature_axes(model, drawn.X)}
-    for group in picture.groups:
-        panel = next(panel for panel in group.panels if panel.clusters == (0,))
+    for group in picture["groups"]:
+        panel = next(panel for panel in group["panels"] if panel.clusters == (0,))
         x, y = places(str(svg.picture(panel.panel)), "line")
         # two ticks give the scale back
         a, b = svg.ticks_of(panel.panel.y)[:2]
@@ -56,28 +56,28 @@ def test_lines_are_those_of_the_model_in_its_units(model, picture, drawn):
         left, right = svg.ticks_across(panel.panel.x)[:2]
         first, last = (float(tick.text.replace("−", "-")) for tick in (left, right))
         at = first + (x - left.place) / (right.place - left.place) * (last - first)
-        expected = axis_line(model, axes[group.name], 0, at).mean
+        expected = axis_line(model, axes[group["name"]], 0, at).mean
         np.testing.assert_allclose(shown, expected, atol=0.02 * np.ptp(expected) + 0.02)
 
 
 def test_dots_are_few_and_around_the_line(picture):
-    for group in picture.groups:
-        for panel in group.panels:
+    for group in picture["groups"]:
+        for panel in group["panels"]:
             x, _ = places(str(svg.picture(panel.panel)), "event")
             assert 0 < len(x) <= MOST_DOTS
 
 
 def test_panels_side_by_side_share_their_scale(picture):
-    for group in picture.groups:
-        alone = {(panel.panel.y.low, panel.panel.y.high) for panel in group.panels if not panel.is_merged}
-        assert group.own_scales or len(alone) == 1
+    for group in picture["groups"]:
+        alone = {(panel.panel.y.low, panel.panel.y.high) for panel in group["panels"] if not panel.is_merged}
+        assert group["own_scales"] or len(alone) == 1
 
 
 def test_every_panel_tells_its_finding(picture):
-    for group in picture.groups:
-        for panel in group.panels:
+    for group in picture["groups"]:
+        for panel in group["panels"]:
             told = re.search(r'role="img" aria-label="([^"]+)"', str(svg.picture(panel.panel)))[1]
-            assert group.name in told
+            assert group["name"] in told
             assert "cluster" in told.lower()
 
 
@@ -89,9 +89,9 @@ def test_clusters_at_far_levels_have_scales_of_their_own(rng):
     model = HLCRRegressor(2, n_sweeps=40).fit(x[:, None], y, entity=entity)
     findings = Findings(model)
     found = drawn_events(model, HeldOut(x[:, None], y, entity=entity))
-    (group,) = draw_picture(model, findings, found).groups
-    assert group.own_scales
-    assert group.panels[0].panel.y.ticks != group.panels[1].panel.y.ticks
+    (group,) = draw_picture(model, findings, found)["groups"]
+    assert group["own_scales"]
+    assert group["panels"][0].panel.y.ticks != group["panels"][1].panel.y.ticks
 
 
 def test_months_and_levels_are_on_the_axes(rng):
@@ -104,9 +104,9 @@ def test_months_and_levels_are_on_the_axes(rng):
     model = HLCRRegressor(1, n_sweeps=40).fit(frame, y, entity=entity)
     model.recipe_ = recipe_of(["sin_y", "cos_y", "city"], categorical={"city": ["Oslo", "Paris", "Rome"]})
     findings = Findings(model)
-    groups = draw_picture(model, findings, None).groups
-    assert [group.name for group in groups] == ["month", "city"]
-    months, cities = (svg.ticks_across(group.panels[0].panel.x) for group in groups)
+    groups = draw_picture(model, findings, None)["groups"]
+    assert [group["name"] for group in groups] == ["month", "city"]
+    months, cities = (svg.ticks_across(group["panels"][0].panel.x) for group in groups)
     assert "".join(tick.text for tick in months) == "JFMAMJJASOND"
     assert [tick.text for tick in cities] == ["Oslo", "Paris", "Rome"]
 
@@ -176,9 +176,9 @@ def test_short_names_of_levels_are_written_across_where_panels_are_wide():
     model = HLCRRegressor(2, n_sweeps=30, effects="none", noise="common", categories=["food"])
     model.fit(pd.DataFrame({"food": food}), y, agent=nest % 4, entity=nest)
     picture = draw_picture(model, Findings(model), None)
-    assert not picture.groups[0].is_upright
-    assert picture.layout == "side-by-side"
-    assert "other features" not in picture.note
+    assert not picture["groups"][0]["is_upright"]
+    assert picture["layout"] == "side-by-side"
+    assert "other features" not in picture["note"]
 
 
 @pytest.mark.parametrize(
@@ -237,8 +237,8 @@ def test_long_values_of_the_target_have_room_beside_the_frames(scale, roomy):
     x, entity = rng.uniform(-1.0, 1.0, 200), np.arange(200) % 10
     model = HLCRRegressor(1, n_sweeps=20, effects="none", noise="common")
     model.fit(x[:, None], scale * (x + rng.normal(0.0, 0.1, 200)), agent=entity % 2, entity=entity)
-    (group,) = draw_picture(model, Findings(model), None).groups
-    assert svg.is_roomy(group.panels[0].panel) == roomy
+    (group,) = draw_picture(model, Findings(model), None)["groups"]
+    assert svg.is_roomy(group["panels"][0].panel) == roomy
     assert (" roomy" in re.findall(r'<div class="(framed[^"]*)"', render_report(model))[0]) == roomy
 
 
@@ -259,5 +259,5 @@ def test_labels_of_lines_do_not_hide_each_other(n):
 def test_a_panel_of_all_clusters_has_all_entities(model):
     findings = Findings(model)
     findings.certainty = replace(findings.certainty, clear=(), blurred=tuple(range(model.n_clusters_)), n_sure=0)
-    (panel,) = draw_picture(model, findings, None).groups[0].panels
+    (panel,) = draw_picture(model, findings, None)["groups"][0]["panels"]
     assert panel.title.endswith("100 %")

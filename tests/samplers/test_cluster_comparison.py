@@ -19,8 +19,7 @@ from fedhlcr._support.threads import Blocks
 from fedhlcr.datasets import make_hlcr
 from fedhlcr.kernels import evidence
 from fedhlcr.model.gram import GramLayout
-from fedhlcr.model.mixed import MixedEntityNoise
-from fedhlcr.model.mixed_agents import N_VARIANCES
+from fedhlcr.model.mixed import N_VARIANCES, MixedEntityNoise
 from fedhlcr.model.priors import ModelSpec
 from fedhlcr.model.schema import Stage
 from fedhlcr.model.student import EVENT_WEIGHTS, MixedStudentNoise
@@ -197,10 +196,10 @@ class WeighedStudent:
         self.agent_effects = self.dense.state["agent_effects"]
         draw_weights = MixedStudentNoise._draw_weights
 
-        def spied(likelihood, part, current, law, coef, scalars):
+        def spied(likelihood, part, current, coef, scalars):
             # the weights are drawn given these coefficients, so they are those of the price too
             self.coef = coef.copy()
-            return draw_weights(likelihood, part, current, law, coef, scalars)
+            return draw_weights(likelihood, part, current, coef, scalars)
 
         monkeypatch.setattr(MixedStudentNoise, "_draw_weights", spied)
 

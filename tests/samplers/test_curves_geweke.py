@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from fedhlcr._support.streams import Stream
-from fedhlcr.model import curve_prior
-from fedhlcr.model.curve_prior import LOG_WEIGHTS, SCALES
+from fedhlcr.model import conjugate
+from fedhlcr.model.conjugate import LOG_WEIGHTS, SCALES
 from fedhlcr.model.gram import GramLayout
 from fedhlcr.model.mixed import MixedEntityNoise as Likelihood
 from fedhlcr.model.mixed_globals import MixedGlobals
@@ -105,7 +105,7 @@ def test_geweke_with_a_curve_long_run():
     assert_small(z_scores(6_000, seed=8))
 
 
-SCALES_DRAWN, CURVE_DRAWN = curve_prior._log_joint, curve_prior.draw_curve_prior
+SCALES_DRAWN, CURVE_DRAWN = conjugate._log_curve_joint, conjugate.draw_curve_prior
 MUTATIONS = {
     "τ counts one cluster too many": (SCALES_DRAWN, "max(sums.n - 1, 0)", "sums.n"),
     "the prior of τ is forgotten": (SCALES_DRAWN, "LOG_WEIGHTS[:, None] + LOG_WEIGHTS", "LOG_WEIGHTS[:, None]"),

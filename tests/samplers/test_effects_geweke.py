@@ -17,7 +17,7 @@ from fedhlcr.model import covariance
 from fedhlcr.model.covariance import LARGEST_SHAPE, N_SHAPES, TIGHTNESSES, EffectScales
 from fedhlcr.model.mixed import Mixed
 from fedhlcr.model.mixed_globals import EFFECTS, MixedGlobals
-from fedhlcr.model.mixed_server import ENOUGH_FREE_EVENTS, LEAST_SHAPE, LEAST_SHAPE_OF_FEW, MixedServer
+from fedhlcr.model.mixed_server import ENOUGH_FREE_EVENTS, LEAST_SHAPE, LEAST_SHAPE_OF_FEW, effect_moments, rescaled
 from fedhlcr.model.priors import Gamma, Hyperpriors, InverseGamma, ModelSpec
 from fedhlcr.samplers import blocked, label_prior
 from fedhlcr.samplers.state import ChainState
@@ -131,7 +131,7 @@ def draw_target(rng, design, owner, current, labels, agent_state, effects):
 
 def effects_of(likelihood: Mixed, state: ChainState):
     """(K, 1 + n_coef, 1 + n_coef) Σ (1, b)(1, b)ᵀ of the clusters."""
-    return likelihood.effect_moments(state.sums.blocks[EFFECTS])
+    return effect_moments(likelihood.layout, state.sums.blocks[EFFECTS])
 
 
 def quantities(owner, current, labels, agent_state, moments):
@@ -214,7 +214,7 @@ def test_geweke_with_few_events():
 @pytest.mark.slow
 @pytest.mark.parametrize("name", MUTATIONS)
 def test_geweke_catches_a_wrong_rescaling(name):
-    with mutated(MixedServer._rescaled, *MUTATIONS[name]):
+    with mutated(rescaled, *MUTATIONS[name]):
         assert np.abs(z_scores("entity", "none", 500, events=FEW)).max() > 5
 
 

@@ -17,8 +17,8 @@ from fedhlcr.kernels.polyagamma import keyed_polya_gamma
 from fedhlcr.model import counts
 from fedhlcr.model.counts import LOG_SIZE
 from fedhlcr.model.covariance import EffectScales
-from fedhlcr.model.event_weights import EVENT_WEIGHTS
-from fedhlcr.model.mixed_globals import EFFECTS
+from fedhlcr.model.mixed_globals import EFFECTS, EVENT_WEIGHTS
+from fedhlcr.model.mixed_server import effect_moments
 from fedhlcr.model.priors import Hyperpriors, ModelSpec
 from fedhlcr.samplers import blocked, label_prior
 from fedhlcr.samplers.state import ChainState
@@ -162,7 +162,7 @@ def z_scores(target, effects, n_starts, seed=3, n_sweeps=4):
         rows = np.column_stack([np.ones(len(effect)), effect]) * (effects != "none")
         moments = np.array([rows[labels == k].T @ rows[labels == k] for k in range(K)])
         before = quantities(entities, current, labels, agent_state, moments)
-        moments = likelihood.effect_moments(state.sums.blocks[EFFECTS])
+        moments = effect_moments(likelihood.layout, state.sums.blocks[EFFECTS])
         after = quantities(entities, state.globals, state.labels, state.agent_state, moments)
         changes.append([*(after - before), *(after**2 - before**2)])
     return mean_in_errors(np.array(changes))

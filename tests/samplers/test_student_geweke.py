@@ -14,7 +14,7 @@ import pytest
 from fedhlcr._support.streams import Stream
 from fedhlcr.model.covariance import LARGEST_SHAPE, N_SHAPES
 from fedhlcr.model.gram import GramLayout, event_grams
-from fedhlcr.model.mixed_server import MixedServer
+from fedhlcr.model.mixed_server import rescaled
 from fedhlcr.model.priors import Hyperpriors, InverseGamma, ModelSpec
 from fedhlcr.model.student import EVENT_WEIGHTS, LEAST_EVENT_SHAPE
 from fedhlcr.samplers import blocked, label_prior
@@ -139,6 +139,6 @@ def test_geweke_long_run(effects):
 @pytest.mark.slow
 def test_geweke_catches_events_counted_by_their_weights():
     # weights have mean 1, so the plain sum is too close to the number of events
-    counted = "0.8 * self.layout.n_events(sums.grams).sum()"
-    with mutated(MixedServer._rescaled, 'sums.scalars["events"], self', f"{counted}, self"):
+    counted = "0.8 * layout.n_events(sums.grams).sum()"
+    with mutated(rescaled, 'n_events = sums.scalars["events"]', f"n_events = {counted}"):
         assert np.abs(z_scores("none", 250)).max() > 5

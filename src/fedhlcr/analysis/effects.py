@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from fedhlcr._support.arrays import FloatArray
 from fedhlcr._support.wording import FEATURE, listed, printable
 from fedhlcr.exceptions import ArgumentError
-from fedhlcr.model.differences import Differences
+from fedhlcr.model.arguments import Differences
 from fedhlcr.posterior.alignment import central_interval, coef_by_draw
 from fedhlcr.posterior.fitted_model import FittedModel
 from fedhlcr.posterior.user_units import HasUnits, coef_transform, to_user_units

@@ -50,6 +50,8 @@ class MixedModel:
         *,
         reml: bool = True,
         diagonal: bool = False,
+        noise_variance: float | None = None,
+        start: FloatArray | None = None,
         max_iter: int = 500,
         tolerance: float = 1e-12,
     ) -> MixedModel:
@@ -59,6 +61,8 @@ class MixedModel:
         ----------
         entities : of each entity, with standardised columns and the constant first
         diagonal : whether random deviations of different columns are independent
+        noise_variance : σ², if it is known
+        start : (n_coef, n_coef) Λ where the optimiser starts
         max_iter : most steps of the optimiser
         tolerance : it stops when a step improves the log likelihood by less than this share
         """
@@ -67,10 +71,11 @@ class MixedModel:
 
         kept = independent_columns(entities.xx.sum(axis=0))
         own = entities._replace(xx=entities.xx[:, kept][:, :, kept], xy=entities.xy[:, kept])
-        likelihood = MixedLikelihood(own, reml=reml, diagonal=diagonal)
+        likelihood = MixedLikelihood(own, reml=reml, diagonal=diagonal, noise_variance=noise_variance)
+        first = np.eye(len(kept)) if start is None else start[np.ix_(kept, kept)]
         found = minimize(
             likelihood,
-            likelihood.pack(np.eye(len(kept))),
+            likelihood.pack(first),
             jac=True,
             method="L-BFGS-B",
             options={"maxiter": max_iter, "ftol": tolerance},
@@ -144,9 +149,17 @@ class MixedLikelihood:
     It is called by an optimiser.
     """
 
-    def __init__(self, entities: NormalEquations, *, reml: bool, diagonal: bool = False) -> None:
+    def __init__(
+        self,
+        entities: NormalEquations,
+        *,
+        reml: bool,
+        diagonal: bool = False,
+        noise_variance: float | None = None,
+    ) -> None:
         self._entities = entities
         self._reml = reml
+        self._noise_variance = noise_variance
         n_coef = entities.xy.shape[1]
         self._free = np.diag_indices(n_coef) if diagonal else np.tril_indices(n_coef)
         self._n_coef = n_coef
@@ -180,11 +193,19 @@ class MixedLikelihood:
         left = float(self._entities.yy.sum() - np.einsum("ec,ec->", Lg, solved[..., -1]) - fixed @ sum_r)
         n = max(self._n_events - (self._n_coef if self._reml else 0), 1.0)
         left = max(left, LEAST_NOISE_VARIANCE * n)
-        deviance = float(np.linalg.slogdet(B)[1].sum()) + n * (1.0 + np.log(2.0 * np.pi * left / n))
+        if self._noise_variance is None:
+            variance = left / n
+            precision = n / left
+            of_noise = n * (1.0 + np.log(2.0 * np.pi * left / n))
+        else:
+            variance = self._noise_variance
+            precision = 1.0 / variance
+            of_noise = left / variance + n * np.log(2.0 * np.pi * variance)
+        deviance = float(np.linalg.slogdet(B)[1].sum()) + of_noise
         residual = r - Q @ fixed
         # with respect to ΛΛᵀ
-        gradient = sum_Q - (n / left) * residual.T @ residual
+        gradient = sum_Q - precision * residual.T @ residual
         if self._reml:
             deviance += float(np.linalg.slogdet(sum_Q)[1])
             gradient -= np.einsum("eij,jk,ekl->il", Q, np.linalg.inv(sum_Q), Q, optimize=True)
-        return _Fitted(factor, fixed, left / n, deviance, 2.0 * gradient @ factor, sum_Q)
+        return _Fitted(factor, fixed, variance, deviance, 2.0 * gradient @ factor, sum_Q)

@@ -10,9 +10,9 @@ from fedhlcr.federation.laws import BlendLaw, Law
 from fedhlcr.kernels import labels as kernels
 from fedhlcr.kernels.arguments import AgentAnswers, BlendedLaw
 from fedhlcr.model.arguments import AgentsPart
-from fedhlcr.model.cholesky import stable_cholesky
 from fedhlcr.model.gram import GramLayout
 from fedhlcr.model.likelihood import AnyLikelihood
+from fedhlcr.model.regression import stable_cholesky
 from fedhlcr.samplers.blocked import empty_answers, relabel_agents
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -10,8 +11,9 @@ from fedhlcr._support.arrays import FloatArray
 from fedhlcr._support.threads import single_threaded_blas
 from fedhlcr._support.wording import number
 from fedhlcr.analysis.scores import N_BINS, calibration_bins
+from fedhlcr.data.inputs import log_exposure
 from fedhlcr.estimators.base import HierarchicalPredictor
-from fedhlcr.figures.figure import Mark, Panel, Scale
+from fedhlcr.figures.figure import Mark, Panel, Scale, evenly
 from fedhlcr.posterior.prediction import Profiles
 from fedhlcr.posterior.predictive import interval_ends
 
@@ -46,23 +48,37 @@ def cloud_panel(observed: FloatArray, predicted: FloatArray, target: str = "", *
 
 
 @single_threaded_blas
-def coverage_of(
+def interval_coverage(
     model: HierarchicalPredictor,
-    matrix: FloatArray,
-    profiles: Profiles,
-    observed: FloatArray,
-    offset: FloatArray | None,
+    X: Any,
+    y: Any,
+    agent: Any,
+    entity: Any,
+    exposure: Any,
     levels: Sequence[float],
-) -> FloatArray:
-    """(levels,) share of the targets inside the interval of each level, of real targets and of counts."""
+    most: int,
+) -> tuple[FloatArray, int, int]:
+    """Share of the targets inside the interval of each level, of real targets and of counts.
+
+    Of more than `most` events a sample is used. Returned are the shares, and the numbers of events used and of all.
+    """
+    X, y, agent, entity, _, exposure = model.events_of(X, y, agent, entity, exposure=exposure)
+    events = model.read_events(X, agent, entity)
+    rows = evenly(len(events.matrix), most)
+    observed = model.numeric_target(y, len(events.matrix))[rows]
+    of_row = events.profiles.of_row[rows]
+    profiles = Profiles.of(events.profiles.agents[of_row], events.profiles.entities[of_row])
     posterior = model.posterior_
     if posterior.likelihood.needs_events and not posterior.likelihood.has_heavy_tails:
-        ends = [posterior.interval(matrix, profiles, level, offset) for level in levels]
+        offset = log_exposure(exposure, len(events.matrix))
+        offset = None if offset is None else offset[rows]
+        ends = [posterior.interval(events.matrix[rows], profiles, level, offset) for level in levels]
     else:
         both = tuple(end for level in levels for end in interval_ends(level))
-        quantiles = posterior.predict(matrix, profiles, both).quantiles
+        quantiles = posterior.predict(events.matrix[rows], profiles, both).quantiles
         ends = [(quantiles[:, 2 * n], quantiles[:, 2 * n + 1]) for n in range(len(levels))]
-    return np.array([((low <= observed) & (observed <= high)).mean() for low, high in ends])
+    coverage = np.array([((low <= observed) & (observed <= high)).mean() for low, high in ends])
+    return coverage, len(rows), len(events.matrix)
 
 
 def calibration_panel(coverage: FloatArray, levels: Sequence[float], n_events: int, told: str = "") -> Panel:

@@ -221,7 +221,12 @@ def _entity_counts(model: HierarchicalPredictor) -> list[str] | None:
 
 def strongest_axis(model: HierarchicalPredictor, axes: tuple[Axis, ...]) -> Axis:
     """The axis that moves the target most, on average over the entities."""
-    return axes[int(np.argmax(entity_shares(model) @ axis_strengths(model, axes) ** 2))]
+    return axes[int(np.argmax(mean_strengths(model, axes)))]
+
+
+def mean_strengths(model: HierarchicalPredictor, axes: tuple[Axis, ...]) -> FloatArray:
+    """(axes,) how much each axis moves the target: root mean square over the entities' clusters."""
+    return np.asarray(np.sqrt(entity_shares(model) @ axis_strengths(model, axes) ** 2))
 
 
 def read_given_events(

@@ -39,23 +39,6 @@ LAST_BAR = 0.995
 LEVEL = 0.9
 
 
-class Check(NamedTuple):
-    """One statistic of a table: its value, its values in the replicates, and where the first lies among the second.
-
-    Attributes
-    ----------
-    name : of the statistic
-    observed : its value
-    replicated : (replicates,) its values
-    p : share of the replicates with a larger value; those with the same count half
-    """
-
-    name: str
-    observed: float
-    replicated: FloatArray
-    p: float
-
-
 class Replicated(NamedTuple):
     """Observed targets (events,), replicated ones (replicates, events), and the position of each event's agent."""
 
@@ -74,7 +57,7 @@ def replicate_panel(
     found = _replicates(model, *given, n_replicates)
     link = link_of(model)
     first = f"{EVENT.count(len(found.observed))}; share of {n_replicates} replicates with a larger …"
-    title = f"{first}\n{', '.join(f'{check.name}: {check.p:.2f}' for check in checks_of(found, link))}"
+    title = f"{first}\n{', '.join(f'{name}: {share:.2f}' for name, share in larger_shares(found, link).items())}"
     if link is None:
         return _densities(found, label_of_target(model, target), title)
     if link.family.has_classes:
@@ -82,8 +65,8 @@ def replicate_panel(
     return _counts(found, "count" if target is None else target, title)
 
 
-def checks_of(found: Replicated, link: Link | None) -> list[Check]:
-    """The statistics that are checked: of real targets, of classes, or of counts."""
+def larger_shares(found: Replicated, link: Link | None) -> dict[str, float]:
+    """For each statistic that is checked, the share of replicates with a larger one; those with the same count half."""
     real: dict[str, Callable[[FloatArray], FloatArray]] = {
         "mean": lambda t: t.mean(axis=-1),
         "SD": lambda t: t.std(axis=-1),
@@ -99,15 +82,14 @@ def checks_of(found: Replicated, link: Link | None) -> list[Check]:
             "zeros": lambda t: (t == 0.0).mean(axis=-1),
             "max.": real["max."],
         }
-    checks = []
+    shares = {}
     for name, statistic in real.items():
         observed = float(statistic(found.observed))
         replicated = np.asarray(statistic(found.targets))
         # rounding errors of sums are no difference
         same = np.isclose(replicated, observed, rtol=1e-12, atol=0.0)
-        p = float(((replicated > observed) & ~same).mean() + 0.5 * same.mean())
-        checks.append(Check(name, observed, replicated, p))
-    return checks
+        shares[name] = float(((replicated > observed) & ~same).mean() + 0.5 * same.mean())
+    return shares
 
 
 @single_threaded_blas
@@ -122,17 +104,9 @@ def _replicates(
     profiles = Profiles.of(events.profiles.agents[of_row], events.profiles.entities[of_row])
     offset = log_exposure(exposure, len(observed))
     newcomer = _newcomers(events.agent, events.entity, len(observed))[rows]
-    posterior = model.posterior_
-    seed = model.seed_
-    targets = replicate(
-        posterior,
-        events.matrix[rows],
-        profiles,
-        n,
-        seed,
-        newcomer=newcomer,
-        offset=offset if offset is None else offset[rows],
-    )
+    offset = offset if offset is None else offset[rows]
+    X = events.matrix[rows]
+    targets = replicate(model.posterior_, X, profiles, n, model.seed_, newcomer=newcomer, offset=offset)
     return Replicated(observed[rows], targets, profiles.agents[profiles.of_row])
 
 

@@ -4,6 +4,7 @@ from fedhlcr.model.arguments import Summands
 from fedhlcr.model.gaussian import Gaussian, GaussianGlobals
 from fedhlcr.model.gram import GramLayout
 from fedhlcr.model.likelihood import Likelihood, register
+from fedhlcr.model.regression import LinearGlobals
 from fedhlcr.model.schema import Block, Globals, SummedScalar, quantity
 
 __all__ = [
@@ -13,6 +14,7 @@ __all__ = [
     "Globals",
     "GramLayout",
     "Likelihood",
+    "LinearGlobals",
     "Summands",
     "SummedScalar",
     "quantity",

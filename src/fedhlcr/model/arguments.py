@@ -14,6 +14,7 @@ from fedhlcr._support.threads import Blocks, Result, run_blocks
 from fedhlcr.data.events import EventStore
 from fedhlcr.kernels import evidence
 from fedhlcr.kernels.arguments import AgentAnswers, EntityArrays, Remembered
+from fedhlcr.model.covariance import variance_ratios
 from fedhlcr.model.schema import Globals, State, StateField
 from fedhlcr.storage.scratch import release
 
@@ -122,6 +123,16 @@ class AgentsPart(NamedTuple):
 
         return run_blocks(run, len(self.blocks), self.n_threads)
 
+    def run_on_agents(self, task: Callable[[IndexArray, int, int], Result]) -> list[Result]:
+        """Run task(agents, first, last) for each block, agents[first:last]."""
+        return self.run(lambda block: task(self.agents, *self.blocks.range(block)))
+
+    def run_on_entities(self, task: Callable[[IndexArray, int, int], Result]) -> list[Result]:
+        """Run task(chosen, first, last) for each block; chosen[first:last] are its entities."""
+        chosen = self.chosen
+        bounds = self.entity_blocks
+        return self.run(lambda block: task(chosen, *bounds[block]))
+
     @property
     def n_agents(self) -> int:
         """Number of all agents here."""
@@ -181,6 +192,12 @@ class FittedEntities(NamedTuple):
     labels: IndexArray
     agent_state: State
     events: EventStore | None = None
+
+
+def events_of(kept: AgentsPart | ProfileData | FittedEntities) -> EventStore:
+    """The events that agents keep for a likelihood with `needs_events`."""
+    assert kept.events is not None
+    return kept.events
 
 
 class EventPoints(NamedTuple):
@@ -267,3 +284,28 @@ class CollapsedTerms(NamedTuple):
 
     grams: FloatArray
     prior_precision: FloatArray
+
+
+class Differences(NamedTuple):
+    """The laws of effects and noise in each draw, in standardised units.
+
+    Attributes
+    ----------
+    entity_covariance : (draws, n_coef, n_coef) D of the entities' effects, b ~ N(0, D)
+    agent_covariance : (draws, n_coef, n_coef) the same of the agents' effects
+    noise_scale : (draws,) s, the typical noise
+    noise_shape : (draws,) ν in σ² ~ IG(ν/2, νs²/2); infinite if all entities have the same noise
+    """
+
+    entity_covariance: FloatArray
+    agent_covariance: FloatArray
+    noise_scale: FloatArray
+    noise_shape: FloatArray
+
+    @property
+    def noise_differs(self) -> bool:
+        return bool(np.isfinite(self.noise_shape).any())
+
+    def noise_quantile(self, level: float) -> float:
+        """The noise below which this share of the entities lies, mean over the draws."""
+        return float((self.noise_scale * np.sqrt(variance_ratios(self.noise_shape, 1.0 - level))).mean())

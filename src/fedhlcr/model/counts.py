@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedhlcr._support.arrays import FloatArray
-from fedhlcr._support.checks import finite, positive
+from fedhlcr._support.checks import finite, positive, square_positive
 from fedhlcr._support.special import gammainc, gammaincinv, gammaln, ndtri
 from fedhlcr.data.events import EventStore
 from fedhlcr.data.families import COUNT, Family
@@ -32,13 +32,13 @@ from fedhlcr.kernels.keyed import keyed_steps
 from fedhlcr.kernels.logits import EventTerms
 from fedhlcr.kernels.responses import CountMixture
 from fedhlcr.kernels.weights import FIRST_EVENT
-from fedhlcr.model.arguments import AgentsPart, EventPoints, ProfileData
-from fedhlcr.model.event_weights import EVENT_WEIGHTS
+from fedhlcr.model.arguments import AgentsPart, EventPoints, ProfileData, events_of
 from fedhlcr.model.gram import Standardization
 from fedhlcr.model.likelihood import register
-from fedhlcr.model.logits import LogitGlobals, Logits
+from fedhlcr.model.logits import Logits
 from fedhlcr.model.mixed import GOLDEN
-from fedhlcr.model.mixed_globals import MixedGlobals
+from fedhlcr.model.mixed_agents import by_agent
+from fedhlcr.model.mixed_globals import EVENT_WEIGHTS, MixedGlobals, positive_or_infinite
 from fedhlcr.model.priors import ModelSpec
 from fedhlcr.model.regression import CoefPosterior
 from fedhlcr.model.schema import Bound, Known, Level, Stage, State, StateField, SummedScalar, quantity
@@ -85,9 +85,11 @@ SIZE_RANGES = (_log_size, _squared_log_size, _each)
 
 
 @dataclass(frozen=True, kw_only=True)
-class CountGlobals(LogitGlobals):
-    """Those on the scale of log odds, and ρ and s of the sizes."""
+class CountGlobals(MixedGlobals):
+    """Those of clusters of mixed models, whose noise is 1 here, and ρ and s of the sizes."""
 
+    noise_scale: float = quantity(possible=square_positive, broadcast=True, attribute=False)
+    noise_shape: float = quantity(possible=positive_or_infinite, broadcast=True, attribute=False)
     log_size_centre: float = quantity(possible=finite, broadcast=True, traced=True, attribute=False)
     log_size_spread: float = quantity(possible=positive, broadcast=True, attribute=False)
 
@@ -143,7 +145,7 @@ class NegativeBinomial(Logits):
         normals, uniforms = (np.empty((len(agents), N_STEPS)) for _ in range(2))
         # entities use this purpose under their own keys
         keyed_steps(part.entities.agent_streams, agents, part.round, FIRST_EVENT, normals, uniforms)
-        n_events = self._by_agent(part, part.events.weight if part.events is not None else np.empty(0))
+        n_events = by_agent(part, events_of(part).weight)
         length = 2.4 / np.sqrt(current.log_size_spread**-2.0 + INFORMATION * n_events)
         log_size = old[LOG_SIZE].copy()
         began = self._began(part)[agents]
@@ -167,15 +169,14 @@ class NegativeBinomial(Logits):
         and weights so precise that the coefficients could never leave.
         """
         drawn = super()._draw_weights(part, terms, coef, scalars)
-        assert part.events is not None
-        of_event = np.repeat(part.owner, np.diff(part.events.event_start))
+        events = events_of(part)
+        of_event = np.repeat(part.owner, np.diff(events.event_start))
         begins = np.isin(of_event, part.agents) & ~self._began(part)[of_event]
-        return np.where(begins, self.first_weights(part.events, terms), drawn)
+        return np.where(begins, self.first_weights(events, terms), drawn)
 
     def _began(self, part: AgentsPart) -> NDArray[np.bool_]:
         """(all agents,) which have weights already."""
-        assert part.events is not None
-        owner = np.repeat(part.owner, np.diff(part.events.event_start))
+        owner = np.repeat(part.owner, np.diff(events_of(part).event_start))
         return np.bincount(owner, weights=part.state[EVENT_WEIGHTS], minlength=part.n_agents) > 0.0
 
     def _size_density(
@@ -183,7 +184,7 @@ class NegativeBinomial(Logits):
     ) -> FloatArray:
         """(agents asked,) log density of log r and of the agents' events."""
         terms = self._part_terms(part, {**part.state, LOG_SIZE: log_size})
-        own = self._by_agent(part, self._event_log_likelihoods(part, terms, coef))
+        own = by_agent(part, self._event_log_likelihoods(part, terms, coef))
         apart = (log_size[part.agents] - current.log_size_centre) / current.log_size_spread
         return own - 0.5 * apart**2
 

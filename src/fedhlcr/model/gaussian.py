@@ -12,10 +12,9 @@ from fedhlcr._support.checks import square_positive
 from fedhlcr.model import conjugate
 from fedhlcr.model.arguments import CollapsedTerms
 from fedhlcr.model.gram import GramLayout
-from fedhlcr.model.likelihood import GAUSSIAN, register
-from fedhlcr.model.linear import LinearGlobals, LinearLikelihood
+from fedhlcr.model.likelihood import GAUSSIAN, Likelihood, register
 from fedhlcr.model.priors import ModelSpec
-from fedhlcr.model.regression import CoefPosterior, CoefPrior, coef_posterior, draw_coef, log_normal
+from fedhlcr.model.regression import CoefPosterior, CoefPrior, LinearGlobals, coef_posterior, draw_coef, log_normal
 from fedhlcr.model.schema import GRAMS, quantity
 from fedhlcr.model.sums import ClusterSums
 
@@ -28,7 +27,7 @@ class GaussianGlobals(LinearGlobals):
 
 
 @register
-class Gaussian(LinearLikelihood[GaussianGlobals]):
+class Gaussian(Likelihood[GaussianGlobals]):
     """An entity enters only through its Gram matrix M, and a cluster only through the sum of these, M_k = Σ M."""
 
     name: ClassVar[str] = GAUSSIAN

@@ -4,8 +4,8 @@ All other packages know a likelihood only through the methods of `Likelihood`, s
 
 How to add a likelihood
 -----------------------
- 1. Declare its globals: a dataclass derived from `Globals`, with one `quantity(...)` for each number or array that the
-    server draws (`model.schema`). Broadcasts, draws, checkpoints, model files, traces and summaries follow from this.
+ 1. Declare its globals: a dataclass derived from `LinearGlobals`, with one `quantity(...)` for each number or array
+    that the server draws (`model.schema`). Broadcasts, draws, checkpoints, model files, traces and summaries follow.
  2. Declare what agents sum besides Gram matrices, if anything: `own_blocks` by cluster, `own_scalars` by agent. Then
     `summands` must return it.
  3. Derive a class from `Likelihood`, set `name` and `globals_type`, write the abstract methods, and decorate the class
@@ -56,6 +56,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -67,26 +68,28 @@ from fedhlcr.data.families import REAL, Family
 from fedhlcr.exceptions import ArgumentError
 from fedhlcr.kernels.arguments import LabelLaw
 from fedhlcr.kernels.mixtures import Mixture
+from fedhlcr.model import conjugate
 from fedhlcr.model.arguments import (
     AgentsPart,
     CollapsedTerms,
     Concluded,
+    Differences,
     DrawnLabels,
     EffectShift,
     EventPoints,
     FittedEntities,
-    G,
     ProfileData,
     Recentred,
     Summands,
 )
-from fedhlcr.model.differences import Differences
 from fedhlcr.model.gram import GramLayout, Standardization, standard_events
 from fedhlcr.model.priors import ModelSpec
-from fedhlcr.model.regression import LOG_2PI, CoefPosterior
+from fedhlcr.model.regression import LOG_2PI, CoefPosterior, CoefPrior, LinearGlobals, log_normal
 from fedhlcr.model.schema import GRAMS, Block, Stage, State, StateField, SummedScalar, SumSchema, gram_sums
 from fedhlcr.model.sums import ClusterSums
 from fedhlcr.storage.reader import RecordReader
+
+G = TypeVar("G", bound=LinearGlobals)
 
 
 class Likelihood(ABC, Generic[G]):
@@ -257,9 +260,26 @@ class Likelihood(ABC, Generic[G]):
         A hyperparameter that `spec` fixes has its fixed value.
         """
 
-    @abstractmethod
+    def start_with(self, spec: ModelSpec, n_clusters: int, **own: Any) -> G:
+        """The globals at the start; a subclass passes its `own` quantities."""
+        n_coef = self.layout.n_coef
+        n_linear = self.layout.n_linear
+        scale = spec.coef_scale if spec.coef_scale is not None else spec.target_spread * n_linear**-0.5
+        coef_scale = np.full(n_coef, float(scale))
+        coef_scale[n_linear:] = conjugate.START_SCALE * spec.target_spread
+        return self.globals_type(
+            coef=np.zeros((n_clusters, n_coef)),
+            log_weights=np.full(n_clusters, -np.log(n_clusters)),
+            coef_mean=np.zeros(n_coef),
+            coef_scale=coef_scale,
+            global_concentration=1.0 if spec.global_concentration is None else spec.global_concentration,
+            agent_concentration=1.0 if spec.agent_concentration is None else spec.agent_concentration,
+            **own,
+        )
+
     def prior_coef(self, current: G, n_clusters: int, rng: np.random.Generator) -> FloatArray:
         """(clusters, n_coef) coefficients drawn from their prior."""
+        return current.coef_mean + current.coef_scale * rng.standard_normal((n_clusters, self.layout.n_coef))
 
     @abstractmethod
     def regressions(self, blocks: dict[str, FloatArray], current: G) -> CoefPosterior:
@@ -279,6 +299,36 @@ class Likelihood(ABC, Generic[G]):
         current : the globals of the last round
         spec : which hyperparameters are fixed, and the priors of those that are learned
         """
+
+    def with_coef_prior(self, drawn: G, sums: ClusterSums, spec: ModelSpec, rng: np.random.Generator) -> G:
+        """Draw (μ, δ) | w unless they are fixed; then draw the coefficients of empty clusters from the new prior.
+
+        A fixed δ is that of the linear coefficients. Every curve learns its own.
+        """
+        if spec.coef_scale is not None and not self.layout.curve_groups:
+            return drawn
+        occupied = sums.occupied
+        n_linear = self.layout.n_linear
+        parts = [CoefPrior(drawn.coef_mean[:n_linear], drawn.coef_scale[:n_linear])]
+        if spec.coef_scale is None:
+            priors = spec.hyperpriors.for_spread(spec.target_spread)
+            parts = [conjugate.draw_coef_prior(rng, drawn.coef[occupied, :n_linear], spec.coef_prior, priors)]
+        for span in self.layout.curve_spans:
+            parts.append(conjugate.draw_curve_prior(rng, drawn.coef[occupied, span], spec.target_spread))
+        mean, scale = (np.concatenate(values) for values in zip(*parts, strict=True))
+        drawn = replace(drawn, coef_mean=mean, coef_scale=scale)
+        from_prior = self.prior_coef(drawn, drawn.n_clusters, rng)
+        return replace(drawn, coef=np.where(occupied[:, None], drawn.coef, from_prior))
+
+    def log_coef_marginal(self, coef: FloatArray, spec: ModelSpec) -> float:
+        """log p(w) of the coefficients of the occupied clusters, with their prior's μ and δ integrated out."""
+        linear = coef[:, : self.layout.n_linear]
+        curves = [coef[:, span] for span in self.layout.curve_spans]
+        of_curves = sum(conjugate.log_curve_marginal(own, spec.target_spread) for own in curves)
+        if spec.coef_scale is not None:
+            return log_normal(linear.size, (linear**2).sum(), spec.coef_scale) + of_curves
+        priors = spec.hyperpriors.for_spread(spec.target_spread)
+        return conjugate.log_coef_marginal(linear, spec.coef_prior, priors) + of_curves
 
     def enter(self, stage: Stage, current: G, sums: ClusterSums, spec: ModelSpec) -> G:  # noqa: ARG002
         """The globals at the beginning of a stage; `current` itself if it is in this stage already."""

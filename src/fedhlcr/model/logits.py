@@ -24,15 +24,15 @@ from fedhlcr._support.checks import not_negative, square_positive
 from fedhlcr._support.special import ndtri
 from fedhlcr.data.events import EventStore
 from fedhlcr.kernels import evidence, logits, weights
-from fedhlcr.kernels.effects import EffectState, EffectSums
+from fedhlcr.kernels.effects import EffectState
 from fedhlcr.kernels.grams import add_chosen
 from fedhlcr.kernels.logits import EventTerms
 from fedhlcr.kernels.profiles import OwnMixture
-from fedhlcr.model.arguments import AgentsPart, Concluded, FittedEntities, ProfileData
-from fedhlcr.model.differences import Differences
-from fedhlcr.model.event_weights import EVENT_WEIGHTS, EventWeighted
-from fedhlcr.model.mixed_globals import EFFECTS, EVIDENCE, MixedGlobals, positive_or_infinite
-from fedhlcr.model.mixed_server import TINY
+from fedhlcr.model import mixed_agents, mixed_server
+from fedhlcr.model.arguments import AgentsPart, Concluded, ProfileData, events_of
+from fedhlcr.model.mixed import Mixed
+from fedhlcr.model.mixed_globals import EFFECTS, EVENT_WEIGHTS, MixedGlobals, first_evidence, positive_or_infinite
+from fedhlcr.model.mixed_server import TINY, EffectEvidence
 from fedhlcr.model.priors import ModelSpec
 from fedhlcr.model.regression import CoefPosterior
 from fedhlcr.model.schema import (
@@ -91,11 +91,14 @@ def spread_normals(n_points: int, size: int) -> FloatArray:
     return np.asarray(ndtri(numbers * steps % 1.0))
 
 
-class Logits(EventWeighted):
+class Logits(Mixed):
     """Clusters of mixed models on the scale of log odds."""
 
     globals_type: type[MixedGlobals] = LogitGlobals
 
+    needs_events: ClassVar[bool] = True
+    # 0 as long as it has not been drawn
+    event_weight = StateField(EVENT_WEIGHTS, Level.EVENT, size=0, initial=0.0, possible=not_negative)
     doubts_clusters: ClassVar[bool] = True
     settles_slowly: ClassVar[bool] = True
 
@@ -103,12 +106,6 @@ class Logits(EventWeighted):
     def own_scalars(self) -> tuple[SummedScalar, ...]:
         common = (replace(s, range=anything) if s.name in OF_WEIGHTS else s for s in super().own_scalars)
         return (*common, SummedScalar(LOG_LIKELIHOOD, _log_likelihood))
-
-    @property
-    def own_state(self) -> tuple[StateField, ...]:
-        # 0 as long as it has not been drawn
-        weight = StateField(EVENT_WEIGHTS, Level.EVENT, size=0, initial=0.0, possible=not_negative)
-        return (*super().own_state, weight)
 
     @abstractmethod
     def event_terms(self, events: EventStore, agent_state: State) -> EventTerms:
@@ -119,19 +116,35 @@ class Logits(EventWeighted):
         del events
         return 0.25 * terms.shape
 
-    def _part_terms(self, part: AgentsPart, state: State) -> EventTerms:
-        assert part.events is not None
-        by_entity = {
-            own.name: state[own.name][part.owner] if own.level == Level.AGENT else state[own.name]
-            for own in self.state_fields
-        }
-        return self.event_terms(part.events, by_entity)
+    def weighted_targets(self, events: EventStore, agent_state: State) -> tuple[FloatArray, FloatArray]:
+        return self._working_targets(events, self.event_terms(events, agent_state), agent_state[EVENT_WEIGHTS])
+
+    def _working_targets(
+        self, events: EventStore, terms: EventTerms, event_weights: FloatArray
+    ) -> tuple[FloatArray, FloatArray]:
+        """κ/ω − d and ω; weights that have not been drawn yet are the first ones."""
+        kept = self._known_weights(events, terms, event_weights)
+        kappa, fixed = (of if of.ndim == kept.ndim else of[:, None] for of in (terms.kappa, terms.fixed))
+        return kappa / kept - fixed, kept
 
     def _known_weights(self, events: EventStore, terms: EventTerms, kept: FloatArray) -> FloatArray:
         if kept.all():
             return kept
         first = self.first_weights(events, terms)
         return np.where(kept > 0.0, kept, first if first.ndim == kept.ndim else first[:, None])
+
+    def _part_terms(self, part: AgentsPart, state: State) -> EventTerms:
+        by_entity = {
+            own.name: state[own.name][part.owner] if own.level == Level.AGENT else state[own.name]
+            for own in self.state_fields
+        }
+        return self.event_terms(events_of(part), by_entity)
+
+    def _weighted(self, part: AgentsPart) -> AgentsPart:
+        return self._with_weights(part, self._part_terms(part, part.state), part.state[EVENT_WEIGHTS])
+
+    def _with_weights(self, part: AgentsPart, terms: EventTerms, event_weights: FloatArray) -> AgentsPart:
+        return mixed_agents.weighted_part(part, *self._working_targets(events_of(part), terms, event_weights))
 
     # At the agents.
 
@@ -141,44 +154,30 @@ class Logits(EventWeighted):
 
     def scoring_matrices(self, part: AgentsPart, current: MixedGlobals) -> FloatArray:
         """In plain clusters (entities, clusters) log likelihoods; otherwise effective matrices given the weights."""
+        if not current.is_plain:
+            return super().scoring_matrices(part, current)
+        events = events_of(part)
         terms = self._part_terms(part, part.state)
-        if current.is_plain:
-            out = np.zeros((len(part.entities.grams), current.n_clusters))
-            self._write_log_likelihoods(part, terms, current.coef, out)
-            return out
-        return super().scoring_matrices(self._with_weights(part, terms, part.state[EVENT_WEIGHTS]), current)
-
-    def _write_log_likelihoods(self, part: AgentsPart, terms: EventTerms, coef: FloatArray, out: FloatArray) -> None:
-        events = part.events
-        chosen = part.chosen
-        bounds = part.entity_blocks
-        assert events is not None
-
-        def run(block: int) -> None:
-            arrays = events.X, terms, events.event_start, chosen, *bounds[block], coef.copy()
-            logits.write_log_likelihoods(*arrays, self.layout.first_regressor, out)
-
-        part.run(run)
+        first = self.layout.first_regressor
+        coef = current.coef.copy()
+        out = np.zeros((len(part.entities.grams), current.n_clusters))
+        part.run_on_entities(
+            lambda *block: logits.write_log_likelihoods(events.X, terms, events.event_start, *block, coef, first, out)
+        )
+        return out
 
     def entity_matrices(
         self, grams: FloatArray, current: MixedGlobals, agent_state: State, events: EventStore | None = None
     ) -> FloatArray:
+        if not current.is_plain:
+            return super().entity_matrices(grams, current, agent_state, events)
         assert events is not None
         terms = self.event_terms(events, agent_state)
         everyone = np.arange(len(grams))
-        if current.is_plain:
-            out = np.zeros((len(grams), current.n_clusters))
-            arrays = events.X, terms, events.event_start, everyone, 0, len(everyone), current.coef.copy()
-            logits.write_log_likelihoods(*arrays, self.layout.first_regressor, out)
-            return out
-        kept = self._known_weights(events, terms, agent_state[EVENT_WEIGHTS])
-        weighted = self._weighted_entities(grams, events, terms.kappa / kept - terms.fixed, kept)
-        return super().entity_matrices(weighted, current, agent_state)
-
-    def _with_weights(self, part: AgentsPart, terms: EventTerms, event_weights: FloatArray) -> AgentsPart:
-        assert part.events is not None
-        kept = self._known_weights(part.events, terms, event_weights)
-        return self._weighted(part, terms.kappa / kept - terms.fixed, kept)
+        out = np.zeros((len(grams), current.n_clusters))
+        arrays = events.X, terms, events.event_start, everyone, 0, len(everyone), current.coef.copy()
+        logits.write_log_likelihoods(*arrays, self.layout.first_regressor, out)
+        return out
 
     def conclude(
         self,
@@ -198,8 +197,8 @@ class Logits(EventWeighted):
             state = {**part.state, "variance": fresh["variance"], "agent_effects": fresh["agent_effects"]}
             coef = current.coef[np.maximum(labels, 0)]
         else:
-            weighted = self._with_weights(part, self._part_terms(part, part.state), part.state[EVENT_WEIGHTS])
-            drawn = self._coef_drawn(weighted, current, scoring, labels, rows, sums)
+            weighted = self._weighted(part)
+            drawn = self._draw_effects(weighted, current, scoring, labels, rows, sums)
             if not law.given_effects:
                 self._add_scale_scores(weighted, drawn, current, labels, sums.scalars)
             state = {**part.state, **self.new_state(drawn, current)}
@@ -207,17 +206,17 @@ class Logits(EventWeighted):
         state |= self._draw_own(part, current, coef, sums.scalars)
         terms = self._part_terms(part, state)
         state[EVENT_WEIGHTS] = self._draw_weights(part, terms, coef, sums.scalars)
-        self._add_counts(part, current, sums.scalars)
+        mixed_agents.add_counts(self.layout, part, current, sums.scalars)
         if current.stage == Stage.PLAIN:
             weighted = self._with_weights(part, terms, state[EVENT_WEIGHTS])
-            self._add_evidence(weighted, labels, law, sums.scalars)
+            mixed_agents.add_evidence(self.layout, weighted, labels, law, sums.scalars)
             add_chosen(weighted.entities.grams, part.chosen, rows, sums.data)
         elif current.is_plain or law.given_effects:
             # those of the kernel have the old weights
             steps = np.empty((0, 0)) if current.is_plain else coef - current.coef[labels]
             self._sum_data(part, terms, state[EVENT_WEIGHTS], steps, rows, sums.data)
         if current.stage == Stage.WEIGHING:
-            self._weigh(part._replace(state=state), current, terms, labels, sums)
+            self._weigh(part._replace(state=state), current, terms, labels, sums.scalars)
         return Concluded(state, {GRAMS: sums.data, EFFECTS: sums.effects}, sums.scalars)
 
     def _add_scale_scores(
@@ -228,7 +227,7 @@ class Logits(EventWeighted):
         scores = np.zeros((len(scalars), 2, self.layout.n_coef))
         entities = weighted.entities.grams, weighted.entities.agent_start, weighted.agents
         evidence.add_scale_scores(*entities, drawn.coef, effects, self.layout.first_regressor, scores)
-        first = self._first_evidence
+        first = first_evidence(self.layout)
         scalars[:, first : first + scores[0].size] = scores.reshape(len(scalars), -1)
 
     def _draw_own(self, part: AgentsPart, current: MixedGlobals, coef: FloatArray, scalars: FloatArray) -> State:
@@ -246,106 +245,80 @@ class Logits(EventWeighted):
         data: FloatArray,
     ) -> None:
         """Replace `data` by sums of the weighted Gram matrices of (x, target − xᵀstep), with a step for each entity."""
-        events = part.events
-        chosen = part.chosen
-        bounds = part.entity_blocks
-        assert events is not None
+        events = events_of(part)
         # agents that have never taken part have no weights yet
         targets = terms.kappa / np.where(event_weights > 0.0, event_weights, 1.0) - terms.fixed
         if len(steps):
-            logits.move_targets(events.X, events.event_start, chosen, steps, self.layout.first_regressor, targets)
+            logits.move_targets(events.X, events.event_start, part.chosen, steps, self.layout.first_regressor, targets)
 
-        def run(block: int) -> FloatArray:
+        def add(chosen: IndexArray, first: int, last: int) -> FloatArray:
             own = np.zeros_like(data)
             arrays = events.X, targets, events.event_start, event_weights
-            weights.weighted_sums(*arrays, chosen, *bounds[block], rows, own)
+            weights.weighted_sums(*arrays, chosen, first, last, rows, own)
             return own
 
         data[:] = 0.0
-        for own in part.run(run):
+        for own in part.run_on_entities(add):
             data += own
 
     def _draw_weights(self, part: AgentsPart, terms: EventTerms, coef: FloatArray, scalars: FloatArray) -> FloatArray:
         """(events,) new weights of the events of agents that take part; those of others stay."""
-        events = part.events
+        events = events_of(part)
         drawn = part.state[EVENT_WEIGHTS].copy()
         densities = np.empty(len(scalars))
-        assert events is not None
-
-        def run(block: int) -> None:
-            logits.draw_weights(
-                *(events.X, terms, events.event_start, part.entities, coef, self.layout.first_regressor),
-                *(part.round, part.agents, *part.blocks.range(block), drawn, densities),
-            )
-
-        part.run(run)
+        data = events.X, terms, events.event_start, part.entities, coef, self.layout.first_regressor, part.round
+        part.run_on_agents(lambda *block: logits.draw_weights(*data, *block, drawn, densities))
         scalars[:, [scalar.name for scalar in self.own_scalars].index(LOG_LIKELIHOOD)] = densities
         return drawn
 
     def _event_log_likelihoods(self, part: AgentsPart, terms: EventTerms, coef: FloatArray) -> FloatArray:
         """(events,) log densities given the coefficients of each entity; 0 for agents that take no part."""
-        events = part.events
-        chosen = part.chosen
-        bounds = part.entity_blocks
-        assert events is not None
+        events = events_of(part)
         out = np.zeros(events.n_events)
 
-        def run(block: int) -> None:
-            first, last = bounds[block]
+        def write(chosen: IndexArray, first: int, last: int) -> None:
             arrays = events.X, terms, events.event_start, chosen[first:last], coef
             logits.event_log_likelihoods(*arrays, self.layout.first_regressor, out)
 
-        part.run(run)
+        part.run_on_entities(write)
         return out
 
     def _weigh(
-        self, part: AgentsPart, current: MixedGlobals, terms: EventTerms, labels: LabelArray, sums: EffectSums
+        self, part: AgentsPart, current: MixedGlobals, terms: EventTerms, labels: LabelArray, scalars: FloatArray
     ) -> None:
         """Add the log density of each agent's entities, with their labels and effects integrated out."""
-        events = part.events
-        chosen = part.chosen
-        bounds = part.entity_blocks
+        events = events_of(part)
         law = self.kernel_law(current, part.round)
-        assert events is not None
         densities = np.zeros((len(labels), current.n_clusters))
         steps = part.state["agent_effects"]
         owner = part.owner
         points = spread_normals(N_POINTS, len(law.columns))
-
-        def integrate(block: int) -> None:
-            arrays = events.X, terms, events.event_start, chosen, *bounds[block]
-            logits.integrated_densities(*arrays, law, steps, owner, points, densities)
-
-        part.run(integrate)
+        part.run_on_entities(
+            lambda *block: logits.integrated_densities(
+                events.X, terms, events.event_start, *block, law, steps, owner, points, densities
+            )
+        )
         out = np.zeros(len(labels))
         rows = np.eye(current.n_clusters)
         prior = current.prior_weights()
-
-        def average(block: int) -> None:
-            asked = part.agents, *part.blocks.range(block)
-            evidence.add_log_densities(densities, rows, prior, labels, part.entities.agent_start, *asked, out)
-
-        part.run(average)
-        position = np.searchsorted(part.agents, owner[chosen])
-        counts = part.entities.grams[chosen, 0]
-        for column, values in ((evidence.LOG_DENSITY, out[chosen]), (evidence.WEIGHED_EVENTS, counts)):
-            sums.scalars[:, column] = np.bincount(position, weights=values, minlength=len(sums.scalars))
+        agent_start = part.entities.agent_start
+        part.run_on_agents(
+            lambda *block: evidence.add_log_densities(densities, rows, prior, labels, agent_start, *block, out)
+        )
+        mixed_agents.add_weighed(part, out, scalars)
 
     # At the server.
 
-    def _evidence(self, sums: ClusterSums) -> tuple[FloatArray, FloatArray, float]:
+    def _evidence(self, sums: ClusterSums) -> EffectEvidence:
         """Entities have no noise of their own."""
-        of_entities, of_agents, _ = super()._evidence(sums)
-        return of_entities, of_agents, 0.0
+        return super()._evidence(sums)._replace(of_noise=0.0)
 
     def _start_variances(self, sums: ClusterSums, spec: ModelSpec) -> FloatArray:
         """For a single cluster a first guess from the score tests, because few events say little about variances."""
         usual = super()._start_variances(sums, spec)
         if sums.occupied.sum() > 1:
             return usual
-        excess, squares = (
-            np.array([sums.scalars[f"{kind}_{f}"] for f in range(self.layout.n_coef)]) for kind in tuple(EVIDENCE)[:2]
-        )
+        excess, squares = mixed_server.evidence_scalars(self.layout, sums)[:2]
         # both are of weighted events, whose information adds up
         guess = excess / np.maximum(squares, TINY)
         return np.clip(guess, LEAST_START * usual, MOST_START * usual)
@@ -362,9 +335,7 @@ class Logits(EventWeighted):
         moved = super()._with_effect_covariance(drawn, sums, spec, rng)
         if drawn.stage == Stage.EXACT:
             return moved
-        score, information = (
-            np.array([sums.scalars[f"{kind}_{f}"] for f in range(self.layout.n_coef)]) for kind in tuple(EVIDENCE)[:2]
-        )
+        score, information = mixed_server.evidence_scalars(self.layout, sums)[:2]
         step = 1.0 + np.divide(score, information, out=np.zeros_like(score), where=information > 0.0)
         factor = np.clip(step, 1.0 / LONGEST_STEP, LONGEST_STEP)
         return replace(moved, effect_covariance=moved.effect_covariance * np.outer(factor, factor))
@@ -380,7 +351,7 @@ class Logits(EventWeighted):
         """The log density of targets, effects and labels given the globals, without weights."""
         del regressions
         total = sums.scalars[LOG_LIKELIHOOD] + sums.scalars["log_label_prior"]
-        return float(total if current.is_plain else total + self._log_effects(sums, current))
+        return float(total if current.is_plain else total + mixed_server.log_effects(self.layout, sums, current))
 
     def _first_quantities(self, spec: ModelSpec) -> dict[str, Any]:
         return {**super()._first_quantities(spec), "noise_scale": 1.0, "noise_unit": 1.0}
@@ -394,22 +365,6 @@ class Logits(EventWeighted):
         if not len(common.columns):
             # nobody has effects, and nothing depends on the matrices
             return common
-        assert profiles.events is not None
-        terms = self.event_terms(profiles.events, profiles.agent_state)
-        kept = self._known_weights(profiles.events, terms, profiles.agent_state[EVENT_WEIGHTS])
-        kappa, fixed = (of if of.ndim == 2 else of[:, None] for of in (terms.kappa, terms.fixed))
-        agent_state = {**profiles.agent_state, EVENT_WEIGHTS: kept}
-        grams = self._weighted_by_draw(profiles._replace(agent_state=agent_state), kappa / kept - fixed)
-        return common._replace(grams=grams)
-
-    def data_matrices(self, known: FittedEntities) -> FloatArray:
-        events = known.events
-        assert events is not None
-        terms = self.event_terms(events, known.agent_state)
-        kept = self._known_weights(events, terms, known.agent_state[EVENT_WEIGHTS])
-        return self._weighted_entities(known.grams, events, terms.kappa / kept - terms.fixed, kept)
-
-    def differences(self, draws: MixedGlobals) -> Differences:
-        """There is no noise on the scale of log odds."""
-        found = super().differences(draws)
-        return found._replace(noise_shape=np.full_like(found.noise_shape, np.inf))
+        events = events_of(profiles)
+        targets = self.weighted_targets(events, profiles.agent_state)
+        return common._replace(grams=mixed_agents.weighted_by_draw(profiles.grams, events, *targets))

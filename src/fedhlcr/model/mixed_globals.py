@@ -13,7 +13,8 @@ from fedhlcr._support.checks import positive, square_finite, square_positive
 from fedhlcr.kernels.effects import LEAST_VARIANCE
 from fedhlcr.model import covariance
 from fedhlcr.model.covariance import root
-from fedhlcr.model.linear import LinearGlobals
+from fedhlcr.model.gram import GramLayout
+from fedhlcr.model.regression import LinearGlobals
 from fedhlcr.model.schema import (
     COEF,
     Bound,
@@ -29,6 +30,7 @@ from fedhlcr.model.schema import (
 )
 
 EFFECTS = "effects"
+EVENT_WEIGHTS = "event_weights"
 # What agents add up for these tests, for each coefficient: `kernels.evidence.add_evidence`.
 EVIDENCE = {
     "score_excess": anything,
@@ -139,3 +141,24 @@ NOISE_SCALARS = (
     SummedScalar("log_density", anything),
     SummedScalar("weighed_events", up_to_events),
 )
+
+
+def mixed_scalars(layout: GramLayout) -> tuple[SummedScalar, ...]:
+    """What agents sum, in the order in which `kernels.evidence` lists it."""
+    n_coef = layout.n_coef
+    return (
+        *NOISE_SCALARS,
+        *(SummedScalar(f"agent_effect_{f}", at_least_zero, "agent_effects") for f in range(n_coef)),
+        *(SummedScalar(f"within_{f}", at_least_zero) for f in range(layout.n_features)),
+        *(SummedScalar(f"{kind}_{f}", range_of) for kind, range_of in EVIDENCE.items() for f in range(n_coef)),
+    )
+
+
+def first_within(layout: GramLayout) -> int:
+    """Position of the first of the scalars `within_…`."""
+    return len(NOISE_SCALARS) + layout.n_coef
+
+
+def first_evidence(layout: GramLayout) -> int:
+    """Position of the first of the scalars that score tests need."""
+    return first_within(layout) + layout.n_features

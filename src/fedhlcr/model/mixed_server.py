@@ -1,4 +1,4 @@
-"""The server's half of clusters of mixed models: which effects there are, and the draws given the agents' sums.
+"""What the server computes in clusters of mixed models: which effects there are, and draws given the agents' sums.
 
 See `model.mixed` for the model, and `model.covariance` for the variances of effects.
 """
@@ -6,8 +6,8 @@ See `model.mixed` for the model, and `model.covariance` for the variances of eff
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import cached_property
-from typing import Any
+from functools import cache
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,10 +16,10 @@ from fedhlcr._support.arrays import FloatArray, IndexArray
 from fedhlcr.kernels import effective
 from fedhlcr.model import conjugate, covariance
 from fedhlcr.model.arguments import EffectShift, Recentred
-from fedhlcr.model.mixed_agents import MixedAgents
+from fedhlcr.model.gram import GramLayout
 from fedhlcr.model.mixed_globals import EFFECTS, EVIDENCE, MixedGlobals
 from fedhlcr.model.priors import ModelSpec
-from fedhlcr.model.regression import LOG_2PI, CoefPosterior, coef_posterior, draw_coef
+from fedhlcr.model.regression import LOG_2PI
 from fedhlcr.model.schema import GRAMS, Stage
 from fedhlcr.model.sums import ClusterSums
 
@@ -50,307 +50,242 @@ TINY = 1e-300
 LEAST_NOISE = 1e-4
 
 
-class MixedServer(MixedAgents):
-    """How the server draws globals, switches effects on, and moves effects along with coefficients."""
+def start_variances(layout: GramLayout, sums: ClusterSums, spec: ModelSpec) -> FloatArray:
+    """(n_coef,) variances of the entities' effects when they are switched on."""
+    alone = sums.occupied.sum() == 1
+    # features that are not standardised may be so large that effects of this size would drown the target
+    of_features = np.ones(layout.n_coef)
+    of_features[layout.n_coef - layout.n_features :] = np.maximum(1.0, variances_within(layout, sums))
+    return (START_VARIANCE_ALONE if alone else START_VARIANCE) * spec.target_spread**2 / of_features
 
-    def start(self, spec: ModelSpec, n_clusters: int) -> MixedGlobals:
-        return self.start_with(spec, n_clusters, **self._first_quantities(spec))
 
-    def _first_quantities(self, spec: ModelSpec) -> dict[str, Any]:
-        n_coef = self.layout.n_coef
-        priors = spec.hyperpriors.for_spread(spec.target_spread)
-        return {
-            "noise_scale": self._first_noise(spec),
-            "noise_unit": self._first_noise(spec),
-            "noise_shape": float("inf"),
-            "effect_covariance": np.zeros((n_coef, n_coef)),
-            "agent_effect_scale": np.zeros(n_coef),
-            "slope_scale": priors.entity_effects.typical,
-            "agent_slope_scale": priors.agent_effects.typical,
-            "stage": float(Stage.PLAIN),
-        }
+def variances_within(layout: GramLayout, sums: ClusterSums) -> FloatArray:
+    """(n_features,) variance of each feature within entities."""
+    within = np.array([sums.scalars[f"within_{f}"] for f in range(layout.n_features)])
+    return within / max(sums.scalars["events"], 1.0)
 
-    @staticmethod
-    def _first_noise(spec: ModelSpec) -> float:
-        scale = spec.target_spread if spec.noise_scale is None else spec.noise_scale
-        return max(scale, LEAST_NOISE * spec.target_spread)
 
-    def enter(self, stage: Stage, current: MixedGlobals, sums: ClusterSums, spec: ModelSpec) -> MixedGlobals:
-        """Switch effects and noise of entities on, small at first, or off when a single cluster begins."""
-        if stage == current.stage:
-            return current
-        if stage == Stage.PLAIN:
-            # as at the start: what was learned with other clusters could keep these from their own
-            kept = {
-                name: getattr(current, name) for name in ("log_weights", "global_concentration", "agent_concentration")
-            }
-            return replace(self.start(spec, current.n_clusters), **kept)
-        if current.stage != Stage.PLAIN:
-            return replace(current, stage=float(stage))
-        start = self._start_variances(sums, spec)
-        of_entities, of_agents = self.effect_coefficients(sums, spec)
-        changes: dict[str, Any] = {
-            "effect_covariance": np.diag(np.where(of_entities, start, 0.0)),
-            "agent_effect_scale": np.where(of_agents, np.sqrt(START_RATIO * start), 0.0),
-        }
-        if self.noise_of_entities and self._evidence(sums)[2] > ENOUGH_EVIDENCE and self._may_differ(sums, spec):
-            changes["noise_shape"] = START_SHAPE
-        return replace(current, stage=float(stage), **changes)
+def evidence_scalars(layout: GramLayout, sums: ClusterSums) -> list[FloatArray]:
+    """What agents have added up for score tests, (n_coef,) each, in the order of EVIDENCE."""
+    return [np.array([sums.scalars[f"{kind}_{f}"] for f in range(layout.n_coef)]) for kind in EVIDENCE]
 
-    def _start_variances(self, sums: ClusterSums, spec: ModelSpec) -> FloatArray:
-        """(n_coef,) variances of the entities' effects when they are switched on."""
-        alone = sums.occupied.sum() == 1
-        # features that are not standardised may be so large that effects of this size would drown the target
-        of_features = np.ones(self.layout.n_coef)
-        of_features[self.layout.n_coef - self.layout.n_features :] = np.maximum(1.0, self._within(sums))
-        return (START_VARIANCE_ALONE if alone else START_VARIANCE) * spec.target_spread**2 / of_features
 
-    def _within(self, sums: ClusterSums) -> FloatArray:
-        """(n_features,) variance of each feature within entities."""
-        within = np.array([sums.scalars[f"within_{f}"] for f in range(self.layout.n_features)])
-        return within / max(sums.scalars["events"], 1.0)
+class EffectEvidence(NamedTuple):
+    """Score statistics from the plain stage; each has mean 0 and standard deviation 1 if there is nothing to find."""
 
-    def effect_coefficients(self, sums: ClusterSums, spec: ModelSpec) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-        """Which coefficients have effects of entities, and which of agents, (n_coef,) each.
+    of_entities: FloatArray  # (n_coef,)
+    of_agents: FloatArray  # (n_coef,)
+    of_noise: float  # that entities differ in their noise
 
-        The intercept has effects, and so has a feature that varies within entities. With `effects="auto"`,
-        effects of agents, and beside several clusters those of entities, need some evidence by a score test, each
-        coefficient for itself. Agents must be several, with several entities each, and slopes of a few agents need
-        clear evidence.
-        """
-        within = self._within(sums)
-        varies = np.concatenate([np.ones(self.layout.n_coef - len(within), dtype=bool), within > 1e-9])
-        # curves belong to clusters, not to entities
-        varies[self.layout.n_linear :] = False
-        of_entities = varies & (spec.effects != "none")
-        of_agents = varies & (spec.effects == "entity+agent") & (sums.scalars["agents"] >= 2)
-        if spec.effects == "auto":
-            evidence, agent_evidence, _ = self._evidence(sums)
-            of_entities &= (evidence > ENOUGH_EVIDENCE) | (sums.occupied.sum() == 1)
-            n_agents = sums.scalars["agents"]
-            n_entities = sums.entity_counts.sum()
-            weak = (n_agents >= ENOUGH_AGENTS) | self._is_intercept(np.arange(len(varies)))
-            bar = np.where(weak, ENOUGH_EVIDENCE, CLEAR_EVIDENCE)
-            of_agents = varies & (n_agents >= 2) & (n_entities >= ENTITIES_PER_AGENT * n_agents)
-            of_agents &= agent_evidence > bar
-            of_entities, of_agents = (found & self._may_differ(sums, spec) for found in (of_entities, of_agents))
-        return of_entities, of_agents
-
-    def _may_differ(self, sums: ClusterSums, spec: ModelSpec) -> bool:
-        """False if the clusters found explain everything, so that some evidence by chance means nothing."""
-        return spec.effects != "auto" or sums.occupied.sum() == 1 or self.has_clear_effects(sums)
-
-    def _evidence(self, sums: ClusterSums) -> tuple[FloatArray, FloatArray, float]:
-        """Score statistics of effects of entities and of agents (n_coef,), and of noise of entities.
-
-        They are from the plain stage, where each has mean 0 and standard deviation 1 if there is nothing to find.
-        """
-        excess, squares, agent_excess, agent_variance = (
-            np.array([sums.scalars[f"{kind}_{f}"] for f in range(self.layout.n_coef)]) for kind in EVIDENCE
-        )
+    @classmethod
+    def of(cls, layout: GramLayout, sums: ClusterSums) -> EffectEvidence:
+        excess, squares, agent_excess, agent_variance = evidence_scalars(layout, sums)
         noise = sums.scalars["noise_excess"] / np.sqrt(max(sums.scalars["noise_squares"], TINY))
         of_agents = agent_excess / np.sqrt(np.maximum(agent_variance, TINY))
-        return excess / np.sqrt(np.maximum(2.0 * squares, TINY)), of_agents, float(noise)
+        return cls(excess / np.sqrt(np.maximum(2.0 * squares, TINY)), of_agents, float(noise))
 
-    def has_clear_effects(self, sums: ClusterSums) -> bool:
-        of_entities, of_agents, noise = self._evidence(sums)
-        return bool(max(of_entities.max(), of_agents.max(), noise) > CLEAR_EVIDENCE)
+    @property
+    def is_clear(self) -> bool:
+        return bool(max(self.of_entities.max(), self.of_agents.max(), self.of_noise) > CLEAR_EVIDENCE)
 
-    def regressions(self, blocks: dict[str, FloatArray], current: MixedGlobals) -> CoefPosterior:
-        return coef_posterior(self.layout.normal_equations(blocks[GRAMS]), current.noise_unit, current.coef_prior)
+    def allows_effects(self, sums: ClusterSums, spec: ModelSpec) -> bool:
+        """False if the clusters found explain everything, so that some evidence by chance means nothing."""
+        return spec.effects != "auto" or sums.occupied.sum() == 1 or self.is_clear
 
-    def _has_entity_noise(self, current: MixedGlobals) -> bool:
-        return bool(np.isfinite(current.noise_shape))
 
-    def draw(
-        self,
-        sums: ClusterSums,
-        regressions: CoefPosterior,
-        current: MixedGlobals,
-        spec: ModelSpec,
-        rng: np.random.Generator,
-    ) -> MixedGlobals:
-        """w | data; then the noise; then D, τ | effects; then (μ, δ) | w."""
-        drawn = replace(current, coef=draw_coef(regressions, rng))
-        drawn = self._with_noise(drawn, sums, spec, rng)
-        if drawn.stage != Stage.PLAIN:
-            drawn = self._with_effect_covariance(drawn, sums, spec, rng)
-            drawn = self._with_agent_scales(drawn, sums, spec, rng)
-        return self.with_coef_prior(drawn, sums, spec, rng)
+def effect_coefficients(
+    layout: GramLayout, sums: ClusterSums, spec: ModelSpec, evidence: EffectEvidence
+) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Which coefficients have effects of entities, and which of agents, (n_coef,) each.
 
-    def _with_noise(
-        self, drawn: MixedGlobals, sums: ClusterSums, spec: ModelSpec, rng: np.random.Generator
-    ) -> MixedGlobals:
-        if spec.noise_scale is None:
-            drawn = self._rescaled(drawn, sums, spec, rng)
-        return self._with_entity_noise(drawn, sums, spec, rng) if self._has_entity_noise(drawn) else drawn
+    The intercept has effects, and so has a feature that varies within entities. With `effects="auto"`,
+    effects of agents, and beside several clusters those of entities, need some evidence by a score test, each
+    coefficient for itself. Agents must be several, with several entities each, and slopes of a few agents need
+    clear evidence.
+    """
+    within = variances_within(layout, sums)
+    varies = np.concatenate([np.ones(layout.n_coef - len(within), dtype=bool), within > 1e-9])
+    # curves belong to clusters, not to entities
+    varies[layout.n_linear :] = False
+    of_entities = varies & (spec.effects != "none")
+    of_agents = varies & (spec.effects == "entity+agent") & (sums.scalars["agents"] >= 2)
+    if spec.effects == "auto":
+        of_entities &= (evidence.of_entities > ENOUGH_EVIDENCE) | (sums.occupied.sum() == 1)
+        n_agents = sums.scalars["agents"]
+        n_entities = sums.entity_counts.sum()
+        weak = (n_agents >= ENOUGH_AGENTS) | _is_intercept(layout, np.arange(len(varies)))
+        bar = np.where(weak, ENOUGH_EVIDENCE, CLEAR_EVIDENCE)
+        of_agents = varies & (n_agents >= 2) & (n_entities >= ENTITIES_PER_AGENT * n_agents)
+        of_agents &= evidence.of_agents > bar
+        if not evidence.allows_effects(sums, spec):
+            of_entities = of_agents = np.zeros_like(varies)
+    return of_entities, of_agents
 
-    def _rescaled(
-        self, drawn: MixedGlobals, sums: ClusterSums, spec: ModelSpec, rng: np.random.Generator
-    ) -> MixedGlobals:
-        """s² | residuals, where the noise of all entities is scaled along with s.
 
-        Where entities have few events, their σ² depend so much on s² that s² | σ² alone would hardly move.
-        """
-        if drawn.stage != Stage.EXACT and not drawn.is_plain:
-            # the data matrices are effective ones, from which residuals cannot be computed
-            n_events = sums.scalars["squared_events"]
-            squares = np.asarray(sums.scalars["squares"])
-        else:
-            # matrices of the stage before, effective ones, do not count events, so these are counted on their own
-            n_events = sums.scalars["events"]
-            squares = self.layout.rss(sums.grams, drawn.coef).sum()
-        if not self._has_entity_noise(drawn):
-            prior = spec.hyperpriors.for_spread(spec.target_spread).noise_variance
-            scale = float(np.sqrt(conjugate.draw_variance(rng, prior, n_events, squares))) if n_events else None
-            return drawn if scale is None else replace(drawn, noise_scale=scale, noise_unit=scale)
-        if n_events < 2.0 or squares <= 0.0:
-            return drawn
-        # s² ~ Gamma(½, rate) a priori: a proposal without the prior's exp(−rate·s²), which then decides about it
-        old = drawn.noise_scale**2
-        rate = 0.5 / spec.target_spread**2
-        new = 0.5 * squares * old / drawn.noise_unit**2 / rng.standard_gamma(0.5 * (n_events - 1.0))
-        if new < (LEAST_NOISE * spec.target_spread) ** 2 or np.log(rng.random()) >= rate * (old - new):
-            return drawn
-        unit = drawn.noise_unit * float(np.sqrt(new / old))
-        return replace(drawn, noise_scale=float(np.sqrt(new)), noise_unit=unit)
+def _is_intercept(layout: GramLayout, coefficients: IndexArray) -> NDArray[np.bool_]:
+    return (coefficients == 0) & layout.fit_intercept
 
-    def _with_entity_noise(
-        self, drawn: MixedGlobals, sums: ClusterSums, spec: ModelSpec, rng: np.random.Generator
-    ) -> MixedGlobals:
-        """s² | ν, σ and ν | s², σ."""
-        n = sums.scalars["noisy_entities"]
-        unit = drawn.noise_unit**2
-        if n == 0.0:
-            return drawn
-        precisions = sums.scalars["precisions"] / unit
-        if spec.noise_scale is None:
-            # a weak Gamma(½, ½/spread²) prior of s²
-            shape = 0.5 + 0.5 * n * drawn.noise_shape
-            rate = 0.5 / spec.target_spread**2 + 0.5 * drawn.noise_shape * precisions
-            drawn_scale = np.sqrt(rng.standard_gamma(shape) / rate)
-            drawn = replace(drawn, noise_scale=max(float(drawn_scale), LEAST_NOISE * spec.target_spread))
-        log_ratios = sums.scalars["log_variances"] + n * np.log(unit / drawn.noise_scale**2)
-        least = self._least_shape(drawn, sums)
-        shape = covariance.draw_shape(rng, n, log_ratios, precisions * drawn.noise_scale**2, least)
-        return replace(drawn, noise_shape=shape)
 
-    def _least_shape(self, drawn: MixedGlobals, sums: ClusterSums) -> float:
-        """The least ν: high where few events are left after an effect for each coefficient of each entity."""
-        free = sums.scalars["events"] - len(drawn.effect_columns) * sums.entity_counts.sum()
-        return LEAST_SHAPE if free >= ENOUGH_FREE_EVENTS else LEAST_SHAPE_OF_FEW
+def rescaled(
+    layout: GramLayout,
+    drawn: MixedGlobals,
+    sums: ClusterSums,
+    spec: ModelSpec,
+    rng: np.random.Generator,
+    *,
+    has_entity_noise: bool,
+) -> MixedGlobals:
+    """s² | residuals, where the noise of all entities is scaled along with s.
 
-    def _with_effect_covariance(
-        self, drawn: MixedGlobals, sums: ClusterSums, spec: ModelSpec, rng: np.random.Generator
-    ) -> MixedGlobals:
-        used = drawn.effect_columns
-        moments = self.effect_moments(sums.blocks[EFFECTS].sum(axis=0))
-        if not len(used) or moments[0, 0] == 0.0:
-            return drawn
-        squares = moments[1:, 1:][np.ix_(used, used)]
-        prior = spec.hyperpriors.for_spread(spec.target_spread).entity_effects
-        is_intercept = self._is_intercept(used)
-        scales = np.where(is_intercept, prior.intercept, drawn.slope_scale)
-        current = drawn.effect_covariance[np.ix_(used, used)]
-        own, auxiliary = covariance.draw_covariance(rng, current, squares, moments[0, 0], scales)
-        whole = np.zeros_like(drawn.effect_covariance)
-        whole[np.ix_(used, used)] = own
-        slope_scale = covariance.draw_scale(rng, auxiliary[~is_intercept], prior)
-        return replace(drawn, effect_covariance=whole, slope_scale=slope_scale)
+    Where entities have few events, their σ² depend so much on s² that s² | σ² alone would hardly move.
+    """
+    if drawn.stage != Stage.EXACT and not drawn.is_plain:
+        # the data matrices are effective ones, from which residuals cannot be computed
+        n_events = sums.scalars["squared_events"]
+        squares = np.asarray(sums.scalars["squares"])
+    else:
+        # matrices of the stage before, effective ones, do not count events, so these are counted on their own
+        n_events = sums.scalars["events"]
+        squares = layout.rss(sums.grams, drawn.coef).sum()
+    if not has_entity_noise:
+        prior = spec.hyperpriors.for_spread(spec.target_spread).noise_variance
+        scale = float(np.sqrt(conjugate.draw_variance(rng, prior, n_events, squares))) if n_events else None
+        return drawn if scale is None else replace(drawn, noise_scale=scale, noise_unit=scale)
+    if n_events < 2.0 or squares <= 0.0:
+        return drawn
+    # s² ~ Gamma(½, rate) a priori: a proposal without the prior's exp(−rate·s²), which then decides about it
+    old = drawn.noise_scale**2
+    rate = 0.5 / spec.target_spread**2
+    new = 0.5 * squares * old / drawn.noise_unit**2 / rng.standard_gamma(0.5 * (n_events - 1.0))
+    if new < (LEAST_NOISE * spec.target_spread) ** 2 or np.log(rng.random()) >= rate * (old - new):
+        return drawn
+    unit = drawn.noise_unit * float(np.sqrt(new / old))
+    return replace(drawn, noise_scale=float(np.sqrt(new)), noise_unit=unit)
 
-    def _is_intercept(self, coefficients: IndexArray) -> Any:
-        return (coefficients == 0) & self.layout.fit_intercept
 
-    def _with_agent_scales(
-        self, drawn: MixedGlobals, sums: ClusterSums, spec: ModelSpec, rng: np.random.Generator
-    ) -> MixedGlobals:
-        """τ | a, each for itself: the agents are too few for correlations."""
-        used = np.flatnonzero(drawn.agent_effect_scale > 0.0)
-        n = sums.scalars["agents_with_effects"]
-        if not len(used) or n == 0.0:
-            return drawn
-        squares = np.array([sums.scalars[f"agent_effect_{f}"] for f in used])
-        prior = spec.hyperpriors.for_spread(spec.target_spread).agent_effects
-        is_intercept = self._is_intercept(used)
-        scales = np.where(is_intercept, prior.intercept, drawn.agent_slope_scale)
-        auxiliary = rng.standard_gamma(1.5, len(used)) / (2.0 / drawn.agent_effect_scale[used] ** 2 + scales**-2.0)
-        variance = (2.0 * auxiliary + 0.5 * squares) / rng.standard_gamma(1.0 + 0.5 * n, len(used))
-        scale = np.zeros_like(drawn.agent_effect_scale)
-        scale[used] = np.sqrt(variance)
-        slope_scale = covariance.draw_scale(rng, auxiliary[~is_intercept], prior)
-        return replace(drawn, agent_effect_scale=scale, agent_slope_scale=slope_scale)
+def with_entity_noise(
+    drawn: MixedGlobals, sums: ClusterSums, spec: ModelSpec, rng: np.random.Generator
+) -> MixedGlobals:
+    """s² | ν, σ and ν | s², σ."""
+    n = sums.scalars["noisy_entities"]
+    unit = drawn.noise_unit**2
+    if n == 0.0:
+        return drawn
+    precisions = sums.scalars["precisions"] / unit
+    if spec.noise_scale is None:
+        # a weak Gamma(½, ½/spread²) prior of s²
+        shape = 0.5 + 0.5 * n * drawn.noise_shape
+        rate = 0.5 / spec.target_spread**2 + 0.5 * drawn.noise_shape * precisions
+        drawn_scale = np.sqrt(rng.standard_gamma(shape) / rate)
+        drawn = replace(drawn, noise_scale=max(float(drawn_scale), LEAST_NOISE * spec.target_spread))
+    log_ratios = sums.scalars["log_variances"] + n * np.log(unit / drawn.noise_scale**2)
+    # the least ν is high where few events are left after an effect for each coefficient of each entity
+    free = sums.scalars["events"] - len(drawn.effect_columns) * sums.entity_counts.sum()
+    least = LEAST_SHAPE if free >= ENOUGH_FREE_EVENTS else LEAST_SHAPE_OF_FEW
+    shape = covariance.draw_shape(rng, n, log_ratios, precisions * drawn.noise_scale**2, least)
+    return replace(drawn, noise_shape=shape)
 
-    def recentre(
-        self, sums: ClusterSums, drawn: MixedGlobals, spec: ModelSpec, rng: np.random.Generator
-    ) -> Recentred[MixedGlobals]:
-        """w | β: precision N D⁻¹ + diag(δ⁻²), right side D⁻¹ Σβ + μ/δ². Then b = β − w changes for every entity."""
-        del spec
-        used = drawn.effect_columns
-        if drawn.stage != Stage.EXACT or not len(used):
-            return Recentred(drawn, None)
-        moments = self.effect_moments(sums.blocks[EFFECTS])
-        n = moments[:, 0, 0]
-        coef = drawn.coef[:, used]
-        total = moments[:, 0, 1:][:, used] + n[:, None] * coef
-        inverse = covariance.inverse(drawn.effect_covariance[np.ix_(used, used)])
-        prior = drawn.coef_scale[used] ** -2.0
-        precision = n[:, None, None] * inverse + np.diag(prior)
-        linear = total @ inverse + drawn.coef_mean[used] * prior
-        lower = np.linalg.cholesky(precision)
-        half = np.linalg.solve(lower, linear[..., None])[..., 0] + rng.standard_normal(linear.shape)
-        new = np.linalg.solve(np.swapaxes(lower, 1, 2), half[..., None])[..., 0]
-        shift = np.zeros_like(drawn.coef)
-        shift[:, used] = np.where(n[:, None] > 0.0, coef - new, 0.0)
-        return Recentred(replace(drawn, coef=drawn.coef - shift), shift)
 
-    def effect_shift(self, shift: FloatArray, current: MixedGlobals) -> EffectShift:
-        """Before the last stage, the data matrices do not depend on b."""
-        return EffectShift(shift, shift if current.stage == Stage.EXACT else np.zeros_like(shift))
+def with_effect_covariance(
+    layout: GramLayout, drawn: MixedGlobals, sums: ClusterSums, spec: ModelSpec, rng: np.random.Generator
+) -> MixedGlobals:
+    used = drawn.effect_columns
+    moments = effect_moments(layout, sums.blocks[EFFECTS].sum(axis=0))
+    if not len(used) or moments[0, 0] == 0.0:
+        return drawn
+    squares = moments[1:, 1:][np.ix_(used, used)]
+    prior = spec.hyperpriors.for_spread(spec.target_spread).entity_effects
+    is_intercept = _is_intercept(layout, used)
+    scales = np.where(is_intercept, prior.intercept, drawn.slope_scale)
+    current = drawn.effect_covariance[np.ix_(used, used)]
+    own, auxiliary = covariance.draw_covariance(rng, current, squares, moments[0, 0], scales)
+    whole = np.zeros_like(drawn.effect_covariance)
+    whole[np.ix_(used, used)] = own
+    slope_scale = covariance.draw_scale(rng, auxiliary[~is_intercept], prior)
+    return replace(drawn, effect_covariance=whole, slope_scale=slope_scale)
 
-    def shifted(self, blocks: dict[str, FloatArray], shift: EffectShift) -> dict[str, FloatArray]:
-        """b grows by the shift, so y − xᵀ(a + b) falls by xᵀshift: a congruence of both matrices."""
-        data = blocks[GRAMS]
-        if shift.targets.any():
-            rows = np.arange(len(data))
-            data = data.copy()
-            effective.move_targets(data, rows, rows, shift.targets, self.layout.first_regressor)
-        moments = self.effect_moments(blocks[EFFECTS])
-        n = moments[:, :1, :1]
-        totals = moments[:, 1:, :1]
-        column = shift.effects[:, : self.layout.n_linear, None]
-        moments[:, 1:, 1:] += totals @ np.swapaxes(column, 1, 2) + column @ np.swapaxes(totals + n * column, 1, 2)
-        moments[:, 1:, :1] = totals + n * column
-        rows, columns = self._lower_moments
-        return {**blocks, GRAMS: data, EFFECTS: moments[:, rows, columns]}
 
-    def effect_moments(self, packed: FloatArray) -> FloatArray:
-        """(..., 1 + n_linear, 1 + n_linear) Σ (1, b)(1, b)ᵀ."""
-        size, (rows, columns) = self.layout.n_linear + 1, self._lower_moments
-        full = np.zeros((*packed.shape[:-1], size, size))
-        full[..., rows, columns] = full[..., columns, rows] = packed
-        return full
+def with_agent_scales(
+    layout: GramLayout, drawn: MixedGlobals, sums: ClusterSums, spec: ModelSpec, rng: np.random.Generator
+) -> MixedGlobals:
+    """τ | a, each for itself: the agents are too few for correlations."""
+    used = np.flatnonzero(drawn.agent_effect_scale > 0.0)
+    n = sums.scalars["agents_with_effects"]
+    if not len(used) or n == 0.0:
+        return drawn
+    squares = np.array([sums.scalars[f"agent_effect_{f}"] for f in used])
+    prior = spec.hyperpriors.for_spread(spec.target_spread).agent_effects
+    is_intercept = _is_intercept(layout, used)
+    scales = np.where(is_intercept, prior.intercept, drawn.agent_slope_scale)
+    auxiliary = rng.standard_gamma(1.5, len(used)) / (2.0 / drawn.agent_effect_scale[used] ** 2 + scales**-2.0)
+    variance = (2.0 * auxiliary + 0.5 * squares) / rng.standard_gamma(1.0 + 0.5 * n, len(used))
+    scale = np.zeros_like(drawn.agent_effect_scale)
+    scale[used] = np.sqrt(variance)
+    slope_scale = covariance.draw_scale(rng, auxiliary[~is_intercept], prior)
+    return replace(drawn, agent_effect_scale=scale, agent_slope_scale=slope_scale)
 
-    @cached_property
-    def _lower_moments(self) -> tuple[IndexArray, IndexArray]:
-        """Rows and columns of the packed entries of moments of effects."""
-        return np.tril_indices(self.layout.n_linear + 1)
 
-    def log_joint(self, sums: ClusterSums, regressions: CoefPosterior, current: MixedGlobals) -> float:
-        """The log density of targets, effects and labels, given the noise and the globals."""
-        total = super().log_joint(sums, regressions, current)
-        if current.is_plain:
-            return total
-        # the matrices count events by their precisions
-        uncounted = sums.scalars["events"] - self.layout.n_events(sums.grams).sum()
-        total -= 0.5 * (uncounted * (LOG_2PI + 2.0 * np.log(current.noise_unit)) + sums.scalars["log_volumes"])
-        return float(total + self._log_effects(sums, current))
+def recentre(
+    layout: GramLayout, sums: ClusterSums, drawn: MixedGlobals, rng: np.random.Generator
+) -> Recentred[MixedGlobals]:
+    """w | β: precision N D⁻¹ + diag(δ⁻²), right side D⁻¹ Σβ + μ/δ². Then b = β − w changes for every entity."""
+    used = drawn.effect_columns
+    if drawn.stage != Stage.EXACT or not len(used):
+        return Recentred(drawn, None)
+    moments = effect_moments(layout, sums.blocks[EFFECTS])
+    n = moments[:, 0, 0]
+    coef = drawn.coef[:, used]
+    total = moments[:, 0, 1:][:, used] + n[:, None] * coef
+    inverse = covariance.inverse(drawn.effect_covariance[np.ix_(used, used)])
+    prior = drawn.coef_scale[used] ** -2.0
+    precision = n[:, None, None] * inverse + np.diag(prior)
+    linear = total @ inverse + drawn.coef_mean[used] * prior
+    lower = np.linalg.cholesky(precision)
+    half = np.linalg.solve(lower, linear[..., None])[..., 0] + rng.standard_normal(linear.shape)
+    new = np.linalg.solve(np.swapaxes(lower, 1, 2), half[..., None])[..., 0]
+    shift = np.zeros_like(drawn.coef)
+    shift[:, used] = np.where(n[:, None] > 0.0, coef - new, 0.0)
+    return Recentred(replace(drawn, coef=drawn.coef - shift), shift)
 
-    def _log_effects(self, sums: ClusterSums, current: MixedGlobals) -> float:
-        """The log density of the entities' effects."""
-        used = current.effect_columns
-        if not len(used):
-            return 0.0
-        own = current.effect_covariance[np.ix_(used, used)]
-        moments = self.effect_moments(sums.blocks[EFFECTS].sum(axis=0))
-        squares = (covariance.inverse(own) * moments[1:, 1:][np.ix_(used, used)]).sum()
-        return float(-0.5 * (moments[0, 0] * (len(used) * LOG_2PI + np.linalg.slogdet(own)[1]) + squares))
+
+def shifted(layout: GramLayout, blocks: dict[str, FloatArray], shift: EffectShift) -> dict[str, FloatArray]:
+    """b grows by the shift, so y − xᵀ(a + b) falls by xᵀshift: a congruence of both matrices."""
+    data = blocks[GRAMS]
+    if shift.targets.any():
+        rows = np.arange(len(data))
+        data = data.copy()
+        effective.move_targets(data, rows, rows, shift.targets, layout.first_regressor)
+    moments = effect_moments(layout, blocks[EFFECTS])
+    n = moments[:, :1, :1]
+    totals = moments[:, 1:, :1]
+    column = shift.effects[:, : layout.n_linear, None]
+    moments[:, 1:, 1:] += totals @ np.swapaxes(column, 1, 2) + column @ np.swapaxes(totals + n * column, 1, 2)
+    moments[:, 1:, :1] = totals + n * column
+    rows, columns = _lower(layout.n_linear + 1)
+    return {**blocks, GRAMS: data, EFFECTS: moments[:, rows, columns]}
+
+
+def effect_moments(layout: GramLayout, packed: FloatArray) -> FloatArray:
+    """(..., 1 + n_linear, 1 + n_linear) Σ (1, b)(1, b)ᵀ."""
+    size = layout.n_linear + 1
+    rows, columns = _lower(size)
+    full = np.zeros((*packed.shape[:-1], size, size))
+    full[..., rows, columns] = full[..., columns, rows] = packed
+    return full
+
+
+@cache
+def _lower(size: int) -> tuple[IndexArray, IndexArray]:
+    """Rows and columns of the packed entries of moments of effects."""
+    return np.tril_indices(size)
+
+
+def log_effects(layout: GramLayout, sums: ClusterSums, current: MixedGlobals) -> float:
+    """The log density of the entities' effects."""
+    used = current.effect_columns
+    if not len(used):
+        return 0.0
+    own = current.effect_covariance[np.ix_(used, used)]
+    moments = effect_moments(layout, sums.blocks[EFFECTS].sum(axis=0))
+    squares = (covariance.inverse(own) * moments[1:, 1:][np.ix_(used, used)]).sum()
+    return float(-0.5 * (moments[0, 0] * (len(used) * LOG_2PI + np.linalg.slogdet(own)[1]) + squares))

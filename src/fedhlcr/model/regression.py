@@ -8,15 +8,21 @@ posterior of w is N(A⁻¹b, A⁻¹). All functions accept any leading axes, so 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedhlcr._support.arrays import FloatArray
-from fedhlcr.model.cholesky import stable_cholesky
+from fedhlcr._support.checks import square_finite, square_positive
 from fedhlcr.model.gram import NormalEquations
+from fedhlcr.model.schema import COEF, Globals, quantity
 
 LOG_2PI = float(np.log(2.0 * np.pi))
+# The first is far above what rounding leaves of a collinear column, 1e-16 to 1e-13 of its size: the noise in its
+# coefficient is then small. At the last the diagonal outweighs all else, unless there are 10,000 columns.
+RAISES = 1e-10 * 100.0 ** np.arange(8)
 
 
 class CoefPrior(NamedTuple):
@@ -24,6 +30,18 @@ class CoefPrior(NamedTuple):
 
     mean: FloatArray  # (n_coef,)
     scale: FloatArray  # (n_coef,)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LinearGlobals(Globals):
+    """The globals of every model, and the prior of the coefficients: mean μ and scale δ."""
+
+    coef_mean: FloatArray = quantity(COEF, possible=square_finite)
+    coef_scale: FloatArray = quantity(COEF, possible=square_positive)
+
+    @property
+    def coef_prior(self) -> CoefPrior:
+        return CoefPrior(self.coef_mean, self.coef_scale)
 
 
 class CoefPosterior(NamedTuple):
@@ -98,3 +116,59 @@ def log_normal(n: float, squares: float, scale: float) -> float:
 def _times(matrix: FloatArray, vector: FloatArray) -> FloatArray:
     """Matrix times vector over leading axes."""
     return (matrix @ vector[..., None])[..., 0]
+
+
+class Factors(NamedTuple):
+    """Lower triangular L with L Lᵀ = A, or A + ρ·diag(A) where A had to be raised."""
+
+    lower: FloatArray  # (..., n, n)
+    raised: NDArray[np.bool_]  # (...)
+
+
+def stable_cholesky(matrices: FloatArray) -> Factors:
+    """Cholesky factors of symmetric matrices (..., n, n), which exist for collinear columns too.
+
+    A precision A = diag(1/δ²) + G/σ² is positive definite in theory. Where columns are collinear and events many, the
+    prior 1/δ² is smaller than the rounding errors of G/σ², and a pivot is noise, of either sign. Such a matrix is
+    factored with its diagonal raised,
+
+        A + ρ·diag(A),
+
+    in proportion to each column's own size, so that columns of small values keep their coefficients. What the data
+    determine changes by a share of about ρ; collinear columns get coefficients that differ little from each other.
+
+    A matrix with sound pivots is factored as it is, whatever the others are like. Any other is raised by the first ρ
+    of RAISES that gives it sound pivots. LinAlgError is raised only if a diagonal is not positive.
+    """
+    try:
+        lower: FloatArray = np.linalg.cholesky(matrices).astype(np.float64, copy=False)
+    except np.linalg.LinAlgError:
+        # numpy does not say which of them failed
+        lower = np.full(matrices.shape, np.nan)
+    noisy = ~_has_sound_pivots(lower, matrices)
+    raised = np.zeros_like(noisy)
+    for place in np.argwhere(noisy):
+        index = tuple(place)
+        lower[index], raised[index] = _factor(matrices[index])
+    return Factors(lower, raised)
+
+
+def _factor(matrix: FloatArray) -> tuple[FloatArray, bool]:
+    """The factor of one matrix (n, n), and whether its diagonal was raised."""
+    diagonal = np.diag(np.diagonal(matrix))
+    for rho in (0.0, *RAISES):
+        candidate = matrix + rho * diagonal
+        try:
+            lower = np.linalg.cholesky(candidate).astype(np.float64, copy=False)
+        except np.linalg.LinAlgError:
+            continue
+        if _has_sound_pivots(lower, candidate):
+            return lower, rho > 0.0
+    raise np.linalg.LinAlgError("a matrix to factor is not finite, or its diagonal is not positive.")
+
+
+def _has_sound_pivots(lower: FloatArray, matrices: FloatArray) -> NDArray[np.bool_]:
+    """(...) whether every pivot is more of its diagonal element than rounding alone may leave."""
+    roots, diagonal = (np.diagonal(array, axis1=-2, axis2=-1) for array in (lower, matrices))
+    share = 4.0 * matrices.shape[-1] * np.finfo(np.float64).eps
+    return np.asarray((roots**2 > share * diagonal).all(axis=-1))

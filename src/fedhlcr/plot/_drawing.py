@@ -45,6 +45,8 @@ FEW_TO_MANY = LinearSegmentedColormap.from_list("few_to_many", ["#bcd9eb", BLUE,
 NONE_TO_ALL = LinearSegmentedColormap.from_list("none_to_all", ["#ffffff", BLUE, "#00263b"])
 DASHED = (0, (4, 3))
 
+GREY_DOT = {"color": GREY, "marker": "o", "markersize": 3.0, "alpha": 0.6, "markeredgewidth": 0, "zorder": 2}
+RING = {"markerfacecolor": "none", "markeredgewidth": 1.2, "zorder": 6}
 # How marks look, by their shape and role; colours, lines and markers of clusters come from their numbers.
 LOOKS: dict[tuple[str, str], dict[str, Any]] = {
     ("line", "line"): {"linewidth": 1.5, "zorder": 4},
@@ -57,43 +59,15 @@ LOOKS: dict[tuple[str, str], dict[str, Any]] = {
     ("line", "replicated"): {"color": BLUE, "linewidth": 0.6, "alpha": 0.45, "zorder": 2},
     ("line", "observed"): {"color": "black", "linewidth": 1.5, "zorder": 3},
     ("line", "auto"): {"color": GREEN, "linewidth": 1.2, "zorder": 4},
-    ("dots", "event"): {
-        "color": GREY,
-        "marker": "o",
-        "markersize": 3.0,
-        "alpha": 0.6,
-        "markeredgewidth": 0,
-        "zorder": 2,
-    },
+    ("dots", "event"): GREY_DOT,
     ("dots", "cluster event"): {"marker": ".", "markersize": 2.2, "alpha": 0.35, "markeredgewidth": 0, "zorder": 2},
-    ("dots", "mean"): {
-        "color": GREY,
-        "marker": "o",
-        "markersize": 3.0,
-        "alpha": 0.6,
-        "markeredgewidth": 0,
-        "zorder": 2,
-    },
+    ("dots", "mean"): GREY_DOT,
     ("dots", "cluster mean"): {"markersize": 3.6, "markeredgewidth": 0.9, "markerfacecolor": "white", "zorder": 6},
     ("dots", "faint"): {"color": GREY, "marker": ".", "markersize": 2, "alpha": 0.4, "zorder": 1},
     ("dots", "observed"): {"color": "black", "marker": "o", "markersize": 3.0, "zorder": 3},
     ("dots", "auto"): {"color": GREEN, "marker": "D", "markersize": 4.5, "zorder": 5},
-    ("dots", "ring"): {
-        "color": "black",
-        "marker": "o",
-        "markersize": 8.0,
-        "markerfacecolor": "none",
-        "markeredgewidth": 1.2,
-        "zorder": 6,
-    },
-    ("dots", "ring suggested"): {
-        "color": ORANGE,
-        "marker": "s",
-        "markersize": 10.5,
-        "markerfacecolor": "none",
-        "markeredgewidth": 1.2,
-        "zorder": 6,
-    },
+    ("dots", "ring"): RING | {"color": "black", "marker": "o", "markersize": 8.0},
+    ("dots", "ring suggested"): RING | {"color": ORANGE, "marker": "s", "markersize": 10.5},
     ("levels", "spot"): {"color": BLUE, "marker": "o", "markersize": 3.5, "linewidth": 1.2},
     ("levels", "replicated"): {"color": BLUE, "marker": "o", "markersize": 2.4, "linewidth": 1.6},
     ("levels", "ink"): {"color": "black", "linewidth": 1.2},

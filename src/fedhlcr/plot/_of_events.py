@@ -22,13 +22,11 @@ from fedhlcr.estimators.base import HierarchicalPredictor, check_model
 from fedhlcr.estimators.drawn_events import DrawnEvents
 from fedhlcr.exceptions import ArgumentError
 from fedhlcr.figures.choices import check_agents, check_level, chosen_axis, chosen_clusters, label_of_target
-from fedhlcr.figures.figure import evenly
-from fedhlcr.figures.fit import LEVELS, calibration_panel, cloud_panel, coverage_of, reliability_panel
+from fedhlcr.figures.fit import LEVELS, calibration_panel, cloud_panel, interval_coverage, reliability_panel
 from fedhlcr.figures.lines import MAX_TOGETHER, effect_panels, entity_panel, read_given_events, strongest_axis
 from fedhlcr.figures.palette import cluster_style, ink_on
 from fedhlcr.figures.replicates import replicate_panel
 from fedhlcr.plot._drawing import axes_or_new, draw, draw_panels, panels_or_new
-from fedhlcr.posterior.prediction import Profiles
 
 __all__ = [
     "calibration",
@@ -333,16 +331,8 @@ def calibration(
     ax : Axes
     """
     _check_real(model)
-    X, y, agent, entity, *_ = model.events_of(X, y, agent, entity)
-    events = model.read_events(X, agent, entity)
-    matrix = events.matrix
-    profiles = events.profiles
-    observed = inputs.target_vector(y, len(matrix))
-    rows = evenly(len(matrix), MAX_EVENTS)
-    of_row = profiles.of_row[rows]
-    profiles = Profiles.of(profiles.agents[of_row], profiles.entities[of_row])
-    inside = coverage_of(model, matrix[rows], profiles, observed[rows], None, LEVELS)
-    return draw(calibration_panel(inside, LEVELS, len(rows)), axes_or_new(ax), loc="upper left")
+    inside, n_events, _ = interval_coverage(model, X, y, agent, entity, None, LEVELS, MAX_EVENTS)
+    return draw(calibration_panel(inside, LEVELS, n_events), axes_or_new(ax), loc="upper left")
 
 
 def _check_real(model: Any) -> None:

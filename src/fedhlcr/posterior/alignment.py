@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedhlcr._support.arrays import FloatArray
-from fedhlcr.model.cholesky import stable_cholesky
+from fedhlcr.model.regression import stable_cholesky
 from fedhlcr.model.schema import COEF
 from fedhlcr.posterior.draws import Draws
 from fedhlcr.posterior.memory import AgentMemory

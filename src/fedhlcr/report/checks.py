@@ -12,14 +12,13 @@ from fedhlcr.analysis.evaluation import HeldOut, coverage_gap
 from fedhlcr.analysis.facts import AgentFacts, UserNames
 from fedhlcr.analysis.names import named
 from fedhlcr.data.hierarchy import UNKNOWN
-from fedhlcr.data.inputs import log_exposure
 from fedhlcr.estimators.base import HierarchicalPredictor
 from fedhlcr.estimators.drawn_events import DrawnEvents
 from fedhlcr.figures.estimates import residual_panel
-from fedhlcr.figures.fit import calibration_panel, coverage_of
+from fedhlcr.figures.fit import calibration_panel, interval_coverage
 
 LEVELS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
-# Quantiles of many events take long, so of more events every second, third, … is used.
+# Quantiles of many events take long, so of more events a sample is used.
 MOST_EVENTS = 2000
 # With more agents, only those at both ends are drawn.
 MOST_AGENTS = 40
@@ -32,15 +31,10 @@ CLEAR = 2.0
 
 def calibrate(model: HierarchicalPredictor, data: HeldOut) -> dict[str, Any]:
     """The share of events in their intervals, as a curve and in words; of real targets and of counts."""
-    events = model.read_events(data.X, data.agent, data.entity)
-    observed = model.numeric_target(data.y, len(events.matrix))
-    rows = np.arange(0, len(observed), -(-len(observed) // MOST_EVENTS))
-    profiles = events.profiles._replace(of_row=events.profiles.of_row[rows])
-    offset = log_exposure(data.exposure, len(observed))
-    offset = None if offset is None else offset[rows]
-    coverage = coverage_of(model, events.matrix[rows], profiles, observed[rows], offset, LEVELS)
-    sentence = in_words(coverage, len(rows), is_sample=len(rows) < len(observed))
-    panel = calibration_panel(coverage, LEVELS, len(rows), sentence)
+    given = (data.X, data.y, data.agent, data.entity, data.exposure)
+    coverage, n_used, n_all = interval_coverage(model, *given, LEVELS, MOST_EVENTS)
+    sentence = in_words(coverage, n_used, is_sample=n_used < n_all)
+    panel = calibration_panel(coverage, LEVELS, n_used, sentence)
     return {"coverage": coverage, "panel": panel, "sentence": sentence}
 
 

@@ -12,18 +12,17 @@ from fedhlcr._support.threads import single_threaded_blas
 from fedhlcr.analysis.axes import Axis, feature_axes
 from fedhlcr.analysis.axis_lines import (
     axis_line,
-    axis_strengths,
     cluster_means,
     entity_feature_means,
     expected_of_entities,
     features_along,
     target_axis,
 )
-from fedhlcr.analysis.effects import entity_shares
 from fedhlcr.analysis.links import link_of
 from fedhlcr.estimators.base import HierarchicalPredictor
+from fedhlcr.figures.lines import mean_strengths
 from fedhlcr.report.events import DrawnEvents
-from fedhlcr.report.packing import Scale, pack
+from fedhlcr.report.packing import Steps, pack
 
 # Axes offered, and the most levels of a category on one of them.
 MAX_AXES = 4
@@ -33,7 +32,7 @@ STRAIGHT_POINTS = 5
 CURVE_POINTS = 13
 # Events beyond the ends of an axis stretch it by at most this share to either side.
 MOST_STRETCH = 0.5
-FRACTIONS = Scale(0.0, 1.0)
+FRACTIONS = Steps(0.0, 1.0)
 
 
 @dataclass(frozen=True)
@@ -67,7 +66,7 @@ def drawn_axes(model: HierarchicalPredictor, events: DrawnEvents | None) -> list
     axes = tuple(axis for axis in feature_axes(model, X) if len(axis.levels) <= MAX_LEVELS)
     if not axes:
         return []
-    strength = entity_shares(model) @ axis_strengths(model, axes) ** 2
+    strength = mean_strengths(model, axes) ** 2
     if events is not None and X is not None:
         strength *= [_share_within(axis, events) for axis in axes]
     chosen = [axes[a] for a in np.argsort(-strength, kind="stable")[:MAX_AXES]]
@@ -110,9 +109,9 @@ def _with_places(model: HierarchicalPredictor, axis: Axis) -> DrawnAxis:
 
 def pack_lines(entities: FloatArray, clusters: FloatArray) -> dict[str, Any]:
     """Lines as `entity_lines` returns them, as the page's script needs them."""
-    low, high = Scale.of(entities[..., [0, 3]], clusters[..., 0])
+    low, high = Steps.of(entities[..., [0, 3]], clusters[..., 0])
     # rates may have intervals of any width, which would leave no digits for the lines
-    scale = Scale(2.0 * low - high, 2.0 * high - low)
+    scale = Steps(2.0 * low - high, 2.0 * high - low)
     packed = [pack(scale.quantise(lines.clip(*scale))) for lines in (entities, clusters)]
     return {"low": scale.low, "high": scale.high, "entities": packed[0], "clusters": packed[1]}
 
@@ -162,7 +161,7 @@ def pack_events(
     rows, counts = _kept_rows(entities, events.entity, most)
     is_adjusted = target_axis(model).link is None
     values = (events.residuals if is_adjusted else events.observed)[rows]
-    scale = Scale.of(values)
+    scale = Steps.of(values)
     places = [own.axis.fractions(own.axis.places(events.X[rows])) for own in axes]
     return {
         "adjusted": is_adjusted,

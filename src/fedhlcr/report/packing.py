@@ -74,14 +74,14 @@ def pack(numbers: Any) -> list[Any]:
     return [width, _base64(array.astype(f"<u{width}").tobytes())]
 
 
-class Scale(NamedTuple):
+class Steps(NamedTuple):
     """Ends of the range over which values are quantised."""
 
     low: float
     high: float
 
     @classmethod
-    def of(cls, *arrays: FloatArray) -> Scale:
+    def of(cls, *arrays: FloatArray) -> Steps:
         """The range of all finite values."""
         finite = [array[np.isfinite(array)] for array in arrays]
         low = min((float(array.min()) for array in finite if array.size), default=0.0)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from fedhlcr._support.arrays import FloatArray
 from fedhlcr._support.wording import EVENT, capital, percent
 from fedhlcr.analysis.axes import Axis, feature_axes
-from fedhlcr.analysis.axis_lines import AxisLine, TargetAxis, axis_is_clear, axis_line, axis_strengths, target_axis
+from fedhlcr.analysis.axis_lines import AxisLine, TargetAxis, axis_is_clear, axis_line, target_axis
 from fedhlcr.analysis.axis_words import axis_phrase
 from fedhlcr.analysis.effects import INTERVAL_LEVEL, entity_shares
 from fedhlcr.analysis.facts import LabelCertainty
@@ -17,7 +18,7 @@ from fedhlcr.analysis.words import cluster_numbers
 from fedhlcr.estimators.base import HierarchicalPredictor
 from fedhlcr.estimators.drawn_events import DrawnEvents
 from fedhlcr.figures.figure import Mark, Panel, ends_around
-from fedhlcr.figures.lines import event_marks, line_mark, place_scale, target_scale
+from fedhlcr.figures.lines import event_marks, line_mark, mean_strengths, place_scale, target_scale
 from fedhlcr.figures.svg import ticks_across
 from fedhlcr.report.findings import Findings
 
@@ -68,50 +69,11 @@ class ClusterPanel:
         return len(self.clusters) > 1
 
 
-@dataclass(frozen=True)
-class AxisGroup:
-    """The panels of one axis. They share its scale and, unless `own_scales`, that of the target.
-
-    `is_upright` tells whether names of levels are written upright.
-    """
-
-    name: str
-    panels: tuple[ClusterPanel, ...]
-    is_upright: bool
-    own_scales: bool
-
-
-@dataclass(frozen=True)
-class Picture:
-    """All panels.
-
-    Attributes
-    ----------
-    groups, more : the strongest axes, and others
-    target : what the panels' heights are
-    note : how to read the panels
-    """
-
-    groups: tuple[AxisGroup, ...]
-    more: tuple[AxisGroup, ...]
-    target: str
-    note: str
-
-    @property
-    def n_panels(self) -> int:
-        return len(self.groups[0].panels)
-
-    @property
-    def layout(self) -> str:
-        """Few panels of an axis stand in a column, with other axes beside them; many stand in a row."""
-        return "stacked" if self.n_panels >= STACKED else "side-by-side"
-
-
-def draw_picture(model: HierarchicalPredictor, findings: Findings, events: DrawnEvents | None) -> Picture | None:
-    """The panels of a model; None if it has no feature that varies."""
+def draw_picture(model: HierarchicalPredictor, findings: Findings, events: DrawnEvents | None) -> dict[str, Any] | None:
+    """The panels of a model by axis, strongest first; None if it has no feature that varies."""
     certainty = findings.certainty
     axes = feature_axes(model, None if events is None else events.X)
-    strength = np.sqrt(entity_shares(model) @ axis_strengths(model, axes) ** 2)
+    strength = mean_strengths(model, axes)
     # an effect that is clear in no cluster is shown only if there is no other
     order = np.lexsort((-strength, ~axis_is_clear(model, axes).any(axis=0)))
     chosen = [axes[a] for a in order if strength[a] > 0.0][: FIRST_AXES + MORE_AXES]
@@ -122,7 +84,15 @@ def draw_picture(model: HierarchicalPredictor, findings: Findings, events: Drawn
     first = AXES_OF_ONE if len(members) == 1 and len(chosen) >= AXES_OF_ONE else FIRST_AXES
     target = target_axis(model)
     note = _note(findings, certainty, events, alone=len(axes) == 1, target=target)
-    return Picture(tuple(drawn[:first]), tuple(drawn[first:]), target.name, note)
+    return {
+        "groups": drawn[:first],
+        "more": drawn[first:],
+        "target": target.name,
+        "note": note,
+        "n_panels": len(members),
+        # few panels of an axis stand in a column, with other axes beside them; many stand in a row
+        "layout": "stacked" if len(members) >= STACKED else "side-by-side",
+    }
 
 
 def shown_clusters(certainty: LabelCertainty) -> list[tuple[int, ...]]:
@@ -165,7 +135,8 @@ def _group(
     members: list[tuple[int, ...]],
     certainty: LabelCertainty,
     events: DrawnEvents | None,
-) -> AxisGroup:
+) -> dict[str, Any]:
+    """The panels of one axis. They share its scale and, unless each has a scale of its own, that of the target."""
     axis = _widened(axis, members, events)
     lines = {k: axis_line(model, axis, k, _span(axis, k, events)) for own in members for k in own}
     dots = [_dots(model, lines, own, events) for own in members]
@@ -183,7 +154,7 @@ def _group(
     room = UPRIGHT_LETTERS if len(members) >= STACKED else UPRIGHT_LETTERS_OF_FEW
     room = room if len(members) > 1 else UPRIGHT_LETTERS_OF_ONE
     upright = axis.is_discrete and sum(len(tick.text) + 1 for tick in ticks) > room
-    return AxisGroup(axis.name, tuple(panels), upright, own_scales)
+    return {"name": axis.name, "panels": panels, "is_upright": upright, "own_scales": own_scales}
 
 
 def _widened(axis: Axis, members: list[tuple[int, ...]], events: DrawnEvents | None) -> Axis:

@@ -9,9 +9,8 @@ import numpy as np
 
 from fedhlcr._support.wording import ROUND, byte_size, capital, number, percent
 from fedhlcr.analysis.axes import axis_of, feature_axes
-from fedhlcr.analysis.axis_lines import axis_strengths, target_axis
+from fedhlcr.analysis.axis_lines import target_axis
 from fedhlcr.analysis.contrasts import contrasts_of
-from fedhlcr.analysis.effects import entity_shares
 from fedhlcr.analysis.evaluation import Evaluation
 from fedhlcr.analysis.facts import SURE
 from fedhlcr.analysis.rounds import FederatedRun
@@ -20,6 +19,7 @@ from fedhlcr.estimators.base import HierarchicalPredictor
 from fedhlcr.figures.agents import by_main_cluster
 from fedhlcr.figures.estimates import contrast_panel, contrast_unit
 from fedhlcr.figures.figure import Panel
+from fedhlcr.figures.lines import mean_strengths
 from fedhlcr.figures.runs import run_panel, trace_panel
 from fedhlcr.model.likelihood import GAUSSIAN
 from fedhlcr.report import charts, listings, story
@@ -81,7 +81,7 @@ def effect_section(findings: Findings) -> dict[str, Any] | None:
     """Charts of the strongest features; None without features that vary."""
     model = findings.model
     axes = feature_axes(model)
-    strength = np.sqrt(entity_shares(model) @ axis_strengths(model, axes) ** 2)
+    strength = mean_strengths(model, axes)
     order = [axes[a] for a in np.argsort(-strength, kind="stable") if strength[a] > 0.0][:MOST_CHARTS]
     contrasts = [contrast for axis in order for contrast in contrasts_of(model, axis)][:MOST_CHARTS]
     if not contrasts:

@@ -11,18 +11,13 @@ Everything listens on free ports of 127.0.0.1, and is stopped at the end, also a
 
 from __future__ import annotations
 
-import contextlib
 import json
-import socket
-import ssl
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
-from urllib.error import URLError
-from urllib.request import urlopen
 
 import psutil
 
@@ -32,10 +27,15 @@ from fedhlcr.engines.flower.processes import (
     end,
     family_of,
     flower_environment,
+    free_port,
     run_flwr,
     signals_held,
     signals_ignored,
     start,
+    superlink_answers,
+    superlink_command,
+    supernode_command,
+    write_connection,
 )
 from fedhlcr.engines.flower.supervisor import plain
 from fedhlcr.exceptions import LoopbackError
@@ -75,13 +75,7 @@ class Loopback:
         self.port = free_port()
         self.home = self.folder / "flwr"
         self.home.mkdir(exist_ok=True)
-        connection: dict[str, Any] = {"address": f"127.0.0.1:{self.port}"}
-        if self.simulated_nodes:
-            connection["insecure"] = True
-        else:
-            connection["root-certificates"] = str(self.certificates.ca)
-        lines = [f"[superlink.{CONNECTION}]", *(f"{key} = {json.dumps(value)}" for key, value in connection.items())]
-        (self.home / "config.toml").write_text("\n".join(lines) + "\n", encoding="utf-8")
+        write_connection(self.home, CONNECTION, self.address, self.ca)
 
     def __enter__(self) -> Self:
         return self
@@ -90,29 +84,25 @@ class Loopback:
         self.stop()
 
     @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def ca(self) -> Path | None:
+        """The CA's certificate; None for a SuperLink that simulates the nodes, which has no TLS."""
+        return None if self.simulated_nodes else self.certificates.ca
+
+    @property
     def environment(self) -> dict[str, str]:
         return flower_environment(self.home)
 
     def start_superlink(self) -> None:
         """Start the SuperLink, or restart it on the same database, and wait until it answers."""
-        keys = self.certificates
-        secure = (
-            *("--ssl-ca-certfile", str(keys.ca), "--ssl-certfile", str(keys.server)),
-            *("--ssl-keyfile", str(keys.server_key), "--enable-supernode-auth"),
-        )
-        self._start(
-            "superlink",
-            "flower-superlink",
-            *(("--insecure", "--simulation") if self.simulated_nodes else secure),
-            *("--host", "127.0.0.1", "--port", str(self.port)),
-            *("--database", str(self.folder / "superlink.db")),
-        )
-        address = f"{'http' if self.simulated_nodes else 'https'}://127.0.0.1:{self.port}/health"
-        trust = None if self.simulated_nodes else ssl.create_default_context(cafile=str(keys.ca))
+        keys = None if self.simulated_nodes else self.certificates
+        self._start("superlink", *superlink_command(self.port, self.folder / "superlink.db", keys))
         for _ in self._within(START, "superlink"):
-            with contextlib.suppress(URLError, ConnectionError, TimeoutError):
-                if urlopen(address, timeout=5, context=trust).status == 200:
-                    return
+            if superlink_answers(self.address, self.ca):
+                return
 
     def register(self, node: str) -> None:
         """Create a key for a node, if it has none, and register it at the SuperLink."""
@@ -124,14 +114,8 @@ class Loopback:
             self.register(node)
         else:
             self.certificates.make(nodes=[node])
-        self._start(
-            node,
-            "flower-supernode",
-            *("--root-certificates", str(self.certificates.ca), "--superlink", f"127.0.0.1:{self.port}"),
-            *("--auth-supernode-private-key", str(self.certificates.node_key(node))),
-            *("--host", "127.0.0.1", "--port", str(free_port())),
-            *("--node-config", " ".join(f"{key}={json.dumps(value)}" for key, value in config.items())),
-        )
+        keys = self.certificates
+        self._start(node, *supernode_command(self.address, keys.ca, keys.node_key(node), config))
 
     def start_run(self, app: Path, options: Mapping[str, Any] | None = None) -> int:
         """Submit an app to the SuperLink. Returns the run's id."""
@@ -266,9 +250,3 @@ def _telling_lines(path: Path) -> list[str]:
         return []
     lines = [plain(line).rstrip() for line in path.read_text(encoding="utf-8", errors="replace").splitlines()]
     return [line for line in lines if line.strip() and "uvicorn.access" not in line][-N_LINES:]
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

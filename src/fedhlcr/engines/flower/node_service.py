@@ -7,10 +7,10 @@ from pathlib import Path
 
 from cryptography.hazmat.primitives.serialization import load_ssh_private_key
 
-from fedhlcr.engines.flower.loopback import free_port
 from fedhlcr.engines.flower.names import fingerprint
 from fedhlcr.engines.flower.node_checks import Finding, check_disk, check_node, check_server
 from fedhlcr.engines.flower.node_folder import NodeFolder
+from fedhlcr.engines.flower.processes import supernode_command
 from fedhlcr.engines.flower.supervisor import LOOK_AFTER, Program, keep_running, say
 from fedhlcr.exceptions import ArgumentError
 
@@ -51,13 +51,7 @@ class NodeService:
     def command(self) -> list[str]:
         node = self.node
         config = {key: value for key, value in node.table.items() if value}
-        return [
-            "flower-supernode",
-            *("--superlink", node.server, "--root-certificates", str(node.ca)),
-            *("--auth-supernode-private-key", str(node.key)),
-            *("--host", "127.0.0.1", "--port", str(free_port())),
-            *("--node-config", " ".join(f"{key}={_quoted(value)}" for key, value in config.items())),
-        ]
+        return supernode_command(node.server, node.ca, node.key, config)
 
     def find_fault(self) -> str:
         """Why the node cannot be started now; empty if nothing is known."""
@@ -117,8 +111,3 @@ def own_fingerprint(key: Path) -> str:
 
     private = load_ssh_private_key(key.read_bytes(), password=None)
     return fingerprint(public_key_to_bytes(private.public_key()))  # type: ignore[arg-type]
-
-
-def _quoted(value: str) -> str:
-    """A text of Flower's node-config, which is TOML."""
-    return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'

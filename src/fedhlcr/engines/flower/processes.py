@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
+import socket
+import ssl
 import subprocess
 import sys
 import threading
@@ -12,8 +15,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import IO, Any
+from urllib.error import URLError
+from urllib.request import urlopen
 
 import psutil
+
+from fedhlcr.engines.flower.certificates import Certificates
 
 END_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 # Seconds that processes have to end by themselves.
@@ -49,6 +56,49 @@ def run_flwr(
         timeout=timeout,
         check=False,
     )
+
+
+def superlink_command(port: int, database: Path, keys: Certificates | None) -> list[str]:
+    """A SuperLink on 127.0.0.1 with TLS, which only lets registered nodes in; without keys it simulates the nodes."""
+    mode = ["--insecure", "--simulation"]
+    if keys is not None:
+        mode = ["--ssl-ca-certfile", str(keys.ca), "--ssl-certfile", str(keys.server)]
+        mode += ["--ssl-keyfile", str(keys.server_key), "--enable-supernode-auth"]
+    return ["flower-superlink", *mode, "--host", "127.0.0.1", "--port", str(port), "--database", str(database)]
+
+
+def supernode_command(server: str, ca: Path, key: Path, config: Mapping[str, str]) -> list[str]:
+    """A SuperNode with a free port and this node-config, whose values Flower reads as TOML."""
+    return [
+        "flower-supernode",
+        *("--superlink", server, "--root-certificates", str(ca), "--auth-supernode-private-key", str(key)),
+        *("--host", "127.0.0.1", "--port", str(free_port())),
+        *("--node-config", " ".join(f"{name}={json.dumps(text, ensure_ascii=False)}" for name, text in config.items())),
+    ]
+
+
+def write_connection(home: Path, name: str, address: str, ca: Path | None) -> None:
+    """Tell flwr commands where the SuperLink is, under a name; without a CA there is no TLS."""
+    trust = {"insecure": True} if ca is None else {"root-certificates": str(ca.absolute())}
+    settings = {"address": address, **trust}
+    lines = [f"[superlink.{name}]", *(f"{key} = {json.dumps(value)}" for key, value in settings.items())]
+    (home / "config.toml").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def superlink_answers(address: str, ca: Path | None) -> bool:
+    """Whether a SuperLink answers now; without a CA there is no TLS."""
+    trust = None if ca is None else ssl.create_default_context(cafile=str(ca))
+    try:
+        with urlopen(f"{'http' if ca is None else 'https'}://{address}/health", timeout=10, context=trust) as answer:
+            return bool(answer.status == 200)
+    except (URLError, ConnectionError, TimeoutError):
+        return False
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
 
 
 def start(command: Sequence[str], environment: Mapping[str, str], folder: Path, output: int | IO[Any]) -> psutil.Popen:

@@ -18,7 +18,7 @@ from pathlib import Path
 from fedhlcr.engines.flower.app_folder import write_app
 from fedhlcr.engines.flower.certificates import Certificates
 from fedhlcr.engines.flower.node_folder import PEERS, write_node_folder
-from fedhlcr.engines.flower.processes import flower_environment, run_flwr
+from fedhlcr.engines.flower.processes import flower_environment, run_flwr, write_connection
 from fedhlcr.exceptions import ArgumentError, LoopbackError
 from fedhlcr.storage.atomic import replace_file
 
@@ -109,9 +109,7 @@ class ServerFolder:
         self._list_peers()
         self.home.mkdir(mode=0o700, exist_ok=True)
         (self.folder / "nginx").mkdir(exist_ok=True)
-        connection = {"address": self.address, "root-certificates": str(self.keys.ca.absolute())}
-        lines = [f"[superlink.{CONNECTION}]", *(f"{key} = {json.dumps(value)}" for key, value in connection.items())]
-        (self.home / "config.toml").write_text("\n".join(lines) + "\n", encoding="utf-8")
+        write_connection(self.home, CONNECTION, self.address, self.keys.ca)
         text = NGINX.format(folder=self.folder.absolute(), port=port, superlink=self.superlink_port, body=LARGEST_BODY)
         self.nginx.write_text(text, encoding="utf-8")
 
@@ -121,16 +119,6 @@ class ServerFolder:
         for path in public:
             if self.node_folder(path.stem).is_dir():
                 replace_file(self.node_folder(path.stem) / PEERS, b"".join(one.read_bytes() for one in public))
-
-    def superlink_command(self) -> list[str]:
-        keys = self.keys
-        return [
-            "flower-superlink",
-            *("--ssl-ca-certfile", str(keys.ca), "--ssl-certfile", str(keys.server)),
-            *("--ssl-keyfile", str(keys.server_key), "--enable-supernode-auth"),
-            *("--host", "127.0.0.1", "--port", str(self.superlink_port)),
-            *("--database", str(self.folder / "superlink.db")),
-        ]
 
     def nginx_command(self) -> list[str]:
         if shutil.which("nginx") is None:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import ssl
 import threading
 import time
 from collections.abc import Sequence
-from pathlib import Path
-from urllib.error import URLError
-from urllib.request import urlopen
 
+from fedhlcr.engines.flower.processes import superlink_answers, superlink_command
 from fedhlcr.engines.flower.server_folder import ServerFolder
 from fedhlcr.engines.flower.supervisor import Program, keep_running, say
 from fedhlcr.exceptions import FedHLCRError
@@ -20,8 +17,9 @@ START = 300.0
 
 def run_server(server: ServerFolder, *, front: bool) -> None:
     """Keep SuperLink running, and nginx in front of it; register the nodes once SuperLink answers."""
+    command = superlink_command(server.superlink_port, server.folder / "superlink.db", server.keys)
     programs = [
-        Program("SuperLink", server.superlink_command(), server.home, server.folder, _explain_superlink),
+        Program("SuperLink", command, server.home, server.folder, _explain_superlink),
     ]
     if front:
         programs.append(Program("nginx", server.nginx_command(), server.home, server.folder, _explain_nginx))
@@ -31,15 +29,11 @@ def run_server(server: ServerFolder, *, front: bool) -> None:
 
 def await_superlink(server: ServerFolder, limit: float = START) -> bool:
     """Wait until SuperLink answers. Whether it does."""
-    trust = ssl.create_default_context(cafile=str(server.keys.ca))
     deadline = time.monotonic() + limit
     while time.monotonic() < deadline:
-        try:
-            with urlopen(f"https://{server.address}/health", timeout=10, context=trust) as answer:
-                if answer.status == 200:
-                    return True
-        except (URLError, ConnectionError, TimeoutError):
-            time.sleep(0.5)
+        if superlink_answers(server.address, server.keys.ca):
+            return True
+        time.sleep(0.5)
     return False
 
 
@@ -54,11 +48,7 @@ def _register(server: ServerFolder) -> None:
         return
     if names:
         say(f"registered {', '.join(names)}.")
-    say(f"ready. Start a run in another terminal: {run_command(server.folder)}")
-
-
-def run_command(folder: Path) -> str:
-    return f"fedhlcr flower run {folder}"
+    say(f"ready. Start a run in another terminal: fedhlcr flower run {server.folder}")
 
 
 def _explain_superlink(said: str, code: int) -> str:  # noqa: ARG001

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import numpy as np
 
@@ -18,7 +17,7 @@ from fedhlcr.federation.fixed_sums import Integers
 from fedhlcr.federation.messages import NEVER, SURVEY_ROUND, Broadcast, Contribution, Contributions
 from fedhlcr.federation.open_round import Invitation, Reply
 from fedhlcr.federation.rules import DeltaRule
-from fedhlcr.federation.run import SecureEngine, SimulationEngine, run_round
+from fedhlcr.federation.run import run_round
 from fedhlcr.federation.server import Server
 from fedhlcr.federation.settings import FederationSettings
 from fedhlcr.federation.shard import AgentShard
@@ -28,10 +27,6 @@ from fedhlcr.privacy.audit.view import EVERYONE, NO_STATEMENT, ServerView, State
 from fedhlcr.privacy.audit.wire import WireRound
 from fedhlcr.privacy.terms import Terms
 from fedhlcr.storage import codec
-
-
-class Carrier(SecureEngine, SimulationEngine, Protocol):
-    """An engine of agents in this process that can carry the messages of both modes."""
 
 
 class KnownAgents(InProcessEngine):
@@ -62,14 +57,14 @@ class RecordingEngine:
 
     Attributes
     ----------
-    inner : the engine that carries the messages
+    inner : the engine that carries the messages, of agents in this process
     calls : invitations, one for each round
     replies : in plain mode, by the number of the call during which they arrived
     wire : in secure mode, the messages of each secure sum, those of the survey first
     totals : with sums in fixed point, the server's total after each round, as statements of EVERYONE
     """
 
-    inner: Carrier
+    inner: InProcessEngine
     calls: list[Invitation] = field(default_factory=list)
     replies: list[tuple[int, Reply]] = field(default_factory=list)
     wire: list[WireRound] = field(default_factory=list)
@@ -193,7 +188,7 @@ def sums_events(broadcast: Broadcast) -> bool:
 
 
 def record_run(
-    settings: FederationSettings, engine: Carrier, n_rounds: int | None = None
+    settings: FederationSettings, engine: InProcessEngine, n_rounds: int | None = None
 ) -> tuple[Server, RecordingEngine]:
     """Run a federation to its end, or its first rounds only, and keep all that its server sees."""
     recording = RecordingEngine(engine)

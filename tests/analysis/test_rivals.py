@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
-from scipy.optimize import minimize
 from scipy.special import expit
 
 from fedhlcr import HLCRClassifier, HLCRCountRegressor
-from fedhlcr.analysis import response_rivals
-from fedhlcr.analysis.response_laws import Responses
-from fedhlcr.analysis.response_mixed import poisson_log_size
-from fedhlcr.analysis.response_ridges import EntityRegressions
-from fedhlcr.analysis.response_rivals import predict_means_by_rivals
+from fedhlcr.analysis import rivals
+from fedhlcr.analysis.rivals import predict_means
 from fedhlcr.analysis.scores import scores_of
 from fedhlcr.analysis.simpler import (
     LOGISTIC_PER_ENTITY,
@@ -61,7 +55,7 @@ class Table:
         events = model.read_events(self.X[self.test], None, self.entity[self.test])
         places = events.profiles.entities[events.profiles.of_row] if entities is None else entities
         exposure = self.exposure[self.test] if kind == COUNT else None
-        return predict_means_by_rivals(model.posterior_, events.matrix, places, exposure)
+        return predict_means(model.posterior_, events.matrix, places, exposure)
 
     def loss(self, kind, mean):
         y = self.y[self.test]
@@ -92,7 +86,7 @@ def test_mixed_model_predicts_as_well_as_one_cluster_with_effects(fitted):
     else:
         own = model.predict(table.X[test], entity=table.entity[test], exposure=table.exposure[test])
     losses = {name: table.loss(kind, mean) for name, mean in found.items()}
-    assert losses[MIXED_MODEL] == pytest.approx(table.loss(kind, own), rel=0.04)
+    assert losses[MIXED_MODEL] < 1.04 * table.loss(kind, own)
     others = [loss for name, loss in losses.items() if name in (ONE_RATE, RATE_PER_ENTITY, ONE_LOGISTIC, ONE_POISSON)]
     assert losses[MIXED_MODEL] < 0.96 * min(others)
     assert np.corrcoef(np.log(found[MIXED_MODEL]), np.log(own))[0, 1] > 0.98
@@ -126,29 +120,18 @@ def test_new_entities_have_the_mean_over_random_effects_and_the_one_regression(f
 def test_predictions_do_not_depend_on_the_blocks(fitted, monkeypatch):
     kind, table, model = fitted
     whole = table.rivals(model, kind)
-    monkeypatch.setattr(response_rivals, "NUMBERS_AT_ONCE", 400)
+    monkeypatch.setattr("fedhlcr.analysis.regressions.NUMBERS_AT_ONCE", 400)
     for name, mean in table.rivals(model, kind).items():
-        np.testing.assert_allclose(mean, whole[name], rtol=1e-3, err_msg=name)
+        np.testing.assert_allclose(mean, whole[name], rtol=1e-9, err_msg=name)
 
 
-def test_many_events_are_thinned_and_the_rivals_stay_near(fitted, monkeypatch):
+def test_shared_numbers_of_many_entities_are_fitted_to_some(fitted, monkeypatch):
     kind, table, model = fitted
     whole = table.rivals(model, kind)
-    for name, value in (("NUMBERS_FOR_PENALTY", 1), ("NUMBERS_FOR_MIXED", 1), ("FEWEST_EVENTS", 500)):
-        monkeypatch.setattr(response_rivals, name, value)
+    monkeypatch.setattr(rivals, "NUMBERS_FOR_REWEIGHTED", 360)
     thinned = table.rivals(model, kind)
     assert not np.allclose(thinned[MIXED_MODEL], whole[MIXED_MODEL], rtol=1e-6)
     assert table.loss(kind, thinned[MIXED_MODEL]) == pytest.approx(table.loss(kind, whole[MIXED_MODEL]), rel=0.15)
-
-
-def test_at_most_some_events_of_an_entity_are_taken_evenly():
-    model = Table(CLASS, n_entities=4, n_events=30).fit(CLASS, n_clusters=1)
-    known = model.posterior_.memory.entities.events
-    few = response_rivals._at_most(known, np.array([0, 2]), 7)
-    np.testing.assert_array_equal(few.event_start, [0, 7, 14])
-    assert set(few.X[:7, 0]) <= set(known.of_entities(0, 1).X[:, 0])
-    places = [int(np.flatnonzero(known.of_entities(2, 3).X[:, 0] == x)[0]) for x in few.X[7:, 0]]
-    assert np.diff(places).max() <= 3
 
 
 @pytest.mark.parametrize("kind", [CLASS, COUNT])
@@ -187,59 +170,9 @@ def test_separated_constant_and_weighted_events_are_predicted(kind):
     model = kinds[kind](1, n_sweeps=20).fit(X, y, entity=entity, sample_weight=rng.integers(1, 4, len(y)))
     events = model.read_events(X, None, entity)
     places = events.profiles.entities[events.profiles.of_row]
-    found = predict_means_by_rivals(model.posterior_, events.matrix, places)
+    found = predict_means(model.posterior_, events.matrix, places)
     for name, mean in found.items():
         assert np.isfinite(mean).all(), name
         assert (mean >= 0.0).all(), name
     mixed = found[MIXED_MODEL]
     assert mixed[y == 1.0].mean() > 2.0 * mixed[y == 0.0].mean()
-
-
-def responses(kind, table):
-    rows = np.arange(len(table.y))
-    design = np.column_stack([np.ones(len(rows)), table.X]).T.copy()
-    offset = np.log(table.exposure) if kind == COUNT else np.zeros(len(rows))
-    log_size = poisson_log_size(table.y) if kind == COUNT else None
-    return Responses(
-        design, table.y, np.ones(len(rows)), offset, np.unique(table.entity, return_index=True)[1], log_size
-    )
-
-
-@pytest.mark.parametrize("kind", [CLASS, COUNT])
-def test_regression_of_an_entity_is_penalised_as_it_says(kind):
-    """The oracle is the definition: a Poisson or Bernoulli likelihood, and two quadratic penalties."""
-    table = Table(kind, n_entities=6)
-    events = responses(kind, table)
-    model = EntityRegressions(2.0, -0.4, 0.25)
-    found = model.law(events).mean
-    for entity in range(6):
-        rows = table.entity == entity
-        y, x, offset = table.y[rows], table.X[rows, 0], events.offset[rows]
-
-        def loss(beta, y=y, x=x, offset=offset):
-            linear = beta[0] + beta[1] * x + offset
-            normaliser = np.logaddexp(0.0, linear) if kind == CLASS else np.exp(linear)
-            return (normaliser - y * linear).sum() + 0.125 * (beta[0] + 0.4) ** 2 + beta[1] ** 2
-
-        np.testing.assert_allclose(found[entity], minimize(loss, [0.0, 0.0]).x, atol=0.01)
-
-
-@pytest.mark.parametrize("kind", [CLASS, COUNT])
-def test_penalty_suits_the_entities(kind):
-    """No slopes at all want the largest penalty; strong slopes and many events a small one."""
-    none, strong = Table(kind, scales=(0.5, 0.0)), Table(kind, n_events=60, scales=(0.5, 2.0), seed=1)
-    none.y = np.random.default_rng(3).permutation(none.y)
-    penalties = [EntityRegressions.fit(responses(kind, table)).penalty for table in (none, strong)]
-    assert penalties[0] >= 100.0
-    assert penalties[1] <= 1.0
-
-
-def test_an_entity_without_events_of_a_class_is_not_certain():
-    table = Table(CLASS, n_entities=10, n_events=6)
-    table.y[:6] = 0.0
-    events = responses(CLASS, table)
-    law = EntityRegressions.fit(events).law(events)
-    probability = expit(law.mean[0, 0])
-    assert 0.01 < probability < table.y.mean()
-    weighted = EntityRegressions.fit(replace(events, weight=np.full(len(table.y), 2.0)))
-    assert weighted.centre == pytest.approx(EntityRegressions.fit(events).centre, abs=0.05)
