@@ -97,7 +97,12 @@ def model_of(family, **settings):
         ("real", {"effects": "entity+agent", "participation": 0.4}, None),
         ("real", {}, "fractional"),
         ("real", {"noise": "student"}, None),
-        ("real", {"fixed_point": True, "participation": 0.4}, None),
+        pytest.param(
+            "real",
+            {"fixed_point": True, "participation": 0.4},
+            None,
+            marks=pytest.mark.filterwarnings("ignore::fedhlcr.exceptions.DeprecationNotice"),
+        ),
         pytest.param("classes", {}, None, marks=(pytest.mark.slow, pytest.mark.ci)),
         pytest.param("classes", {"effects": "none"}, "frequencies", marks=(pytest.mark.slow, pytest.mark.ci)),
         pytest.param("counts", {}, None, marks=(pytest.mark.slow, pytest.mark.ci)),

@@ -10,7 +10,7 @@ from functools import partial
 from numbers import Real
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, ClassVar, Generic, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -162,6 +162,15 @@ class HierarchicalEstimator(BaseEstimator):
     fit_seconds_: FitSeconds | None = None
     # pandas, polars or pyarrow; None if X was an array, or if the model was loaded
     frame_library_: str | None = None
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            # called only for names that are not found: a likelihood that users have added may have such quantities
+            model = self.__dict__.get("_model")
+            if model is not None and name.endswith("_") and not name.startswith("_"):
+                return model.__getattr__(name)
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     @property
     def effect_scales_(self) -> FloatArray:
