@@ -234,12 +234,11 @@ class Facts:
     @single_threaded_blas
     def clusters(self) -> tuple[ClusterFacts, ...]:
         model = self.model
-        levels = typical_levels(model)
+        levels = self._posterior.likelihood.family.to_response(typical_levels(model))
         changes = unit_changes(model)
         lower, upper = change_intervals(model)
         effects = effect_sizes(model)
         if self.link is not None:
-            levels = self.link.to_response(levels)
             changes, lower, upper = step_ratios(model)
             effects = np.log(changes)
         counts = np.bincount(model.labels_, minlength=model.n_clusters_)

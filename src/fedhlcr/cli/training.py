@@ -17,7 +17,6 @@ from fedhlcr._support.memory import keep_little
 from fedhlcr._support.wording import EVENT
 from fedhlcr.analysis.scores import Scores, scores_of
 from fedhlcr.cli.events import Events, TrainingTable, advice_on_the_target, is_streamed, tell_learned
-from fedhlcr.cli.families import outcomes
 from fedhlcr.cli.options import UsageError
 from fedhlcr.cli.output import write_output
 from fedhlcr.cli.scoring import predict_quietly, score
@@ -95,7 +94,7 @@ class TrainingInFolder:
         predicted = []
         with shell.bar(int(sizes.sum()), "predicting", EVENT) as bar:
             for events in self._held_out():
-                targets.append(outcomes(model, events.y))
+                targets.append(model.numeric_target(events.y, len(events)))
                 predicted.append(predict_quietly(model, events, LEVEL))
                 bar.advance({}, len(events))
         # all at once, so that the scores are those of a table in memory to the last digit

@@ -306,7 +306,7 @@ def traces(
     ax : Axes to draw on; None makes a new figure
     quantity : str, default="log_joint"
         A column of `trace_` or `history_`: log_joint, a hyperparameter such as noise_scale, n_clusters,
-        labels_changed; for a federation also validation_mse. The first log joints may be out of view.
+        labels_changed; for a federation also validation_mse. The first values may be out of view.
     target : name of y in labels, best with its unit; None is that of its column
 
     Returns
