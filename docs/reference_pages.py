@@ -46,21 +46,13 @@ OVERVIEWS = {
 }
 # Methods of estimators that other modules of the package call, and users need not.
 INTERNAL = {
-    "check_parameters",
     "entities_of",
     "events_of",
     "fit_streamed",
-    "forget_entity_figures",
     "interval_of",
-    "learn_table",
-    "likelihood_name",
-    "model_spec",
     "numeric_target",
     "profile_responsibilities",
     "read_events",
-    "set_diagnostics",
-    "set_fitted_attributes",
-    "thread_count",
 }
 # What users call of classes that mostly serve the package itself.
 SHOWN: dict[str, tuple[str, ...]] = {
