@@ -23,7 +23,7 @@ from fedhlcr.model.priors import ModelSpec
 from fedhlcr.model.schema import GRAMS, LABEL_SCALARS, Globals, State
 from fedhlcr.model.sums import ClusterSums
 from fedhlcr.samplers import label_prior
-from fedhlcr.samplers.skipping import LabelCertainty, everyone
+from fedhlcr.samplers.skipping import CertainLabels, everyone
 from fedhlcr.samplers.state import ChainState, EntityData, ServerState, label_law
 
 REBUILD_EVERY = 64
@@ -142,7 +142,7 @@ class Shortcuts:
     """
 
     def __init__(self, entities: EntityData) -> None:
-        self.certainty = LabelCertainty(len(entities))
+        self.certainty = CertainLabels(len(entities))
         self.summed_labels: LabelArray | None = None
 
 
@@ -237,7 +237,7 @@ def relabel_agents(
     part: AgentsPart,
     current: Globals,
     labels: LabelArray,
-    certainty: LabelCertainty | None = None,
+    certainty: CertainLabels | None = None,
 ) -> tuple[LabelArray, AgentAnswers, FloatArray]:
     """Draw new labels of a part's entities; return all labels, these agents' counts, and the scoring matrices.
 
