@@ -18,6 +18,7 @@ from fedhlcr._support.threads import single_threaded_blas
 from fedhlcr.analysis.comparison import AUTO, Comparison, CountResult
 from fedhlcr.analysis.evidence import partition_evidence
 from fedhlcr.analysis.scores import scores_of
+from fedhlcr.analysis.verdict import grouped_standard_error
 from fedhlcr.data import inputs
 from fedhlcr.data.families import REAL
 from fedhlcr.data.frames import Given
@@ -284,12 +285,3 @@ def _compared(trials: dict[int | str, list[_Trial]], groups: NDArray[np.int64]) 
 
     *rows, auto = (result(candidate) for candidate in trials)
     return Comparison(tuple(rows), auto, len(trials[AUTO]), len(groups))
-
-
-def grouped_standard_error(values: FloatArray, groups: NDArray[np.int64]) -> float:
-    """Standard error of the mean of values that are independent between groups only; NaN if there is one group."""
-    _, group = np.unique(groups, return_inverse=True)
-    sums = np.bincount(group, values - values.mean())
-    if len(sums) < 2:
-        return float("nan")
-    return float(np.sqrt((sums**2).sum() * len(sums) / (len(sums) - 1))) / len(values)
