@@ -8,8 +8,7 @@ import pytest
 
 from fedhlcr import HLCRRegressor
 from fedhlcr.analysis.axes import feature_axes
-from fedhlcr.analysis.axis_lines import axis_line, axis_strengths
-from fedhlcr.analysis.entity_lines import entity_line
+from fedhlcr.analysis.axis_lines import axis_line, axis_strengths, entity_line
 from fedhlcr.data.terms import product_features
 from fedhlcr.report.entity_lines import DrawnAxis, entity_lines
 

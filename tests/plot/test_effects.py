@@ -11,8 +11,7 @@ from matplotlib.colors import to_hex
 
 from fedhlcr import HLCRRegressor, plot
 from fedhlcr.analysis.axes import feature_axes
-from fedhlcr.analysis.axis_lines import axis_line
-from fedhlcr.analysis.entity_lines import entity_feature_means, entity_line, entity_strengths
+from fedhlcr.analysis.axis_lines import axis_line, entity_feature_means, entity_line, entity_strengths
 from fedhlcr.analysis.links import link_of
 from fedhlcr.datasets import make_hlcr
 from fedhlcr.estimators import loading, saving

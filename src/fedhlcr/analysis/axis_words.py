@@ -114,10 +114,7 @@ def _level_phrase(target: TargetAxis, axis: Axis, values: np.ndarray) -> str:
             factor = number(times, DIGITS)
             return f"is {factor} times as high where {axis.name} is {axis.levels[1]} as where it is {axis.levels[0]}"
         return f"is {size} {way} where {axis.name} is {axis.levels[1]} than where it is {axis.levels[0]}"
-    times = _factor(target, values[top] - values[bottom])
-    size = f"{_amount(target, values[top] - values[bottom])} more than"
-    if times >= TIMES:
-        size = f"{number(times, DIGITS)} times as high as"
+    size = _apart(target, values[top], values[bottom])
     return f"is highest where {axis.name} is {high} ({size} where it is {low}, the lowest)"
 
 

@@ -16,6 +16,7 @@ from fedhlcr._support.arrays import FloatArray
 from fedhlcr._support.wording import free_name
 from fedhlcr.analysis.effects import (
     change_intervals,
+    entity_noise,
     entity_shares,
     feature_names,
     interval_over_draws,
@@ -35,6 +36,8 @@ from fedhlcr.posterior.predictive import interval_ends
 from fedhlcr.posterior.user_units import coef_transform
 
 INTERCEPT = "intercept"
+ENDINGS = ("", "_lower", "_upper")
+CHANGES = tuple(f"change{end}" for end in ENDINGS)
 # Numbers in the effects of agents that are read at once, all draws together.
 NUMBERS_AT_ONCE = 1 << 22
 
@@ -52,7 +55,10 @@ def coef_columns(model: Any, level: float) -> Columns:
         values = np.concatenate([drawn.intercepts[..., None], values], axis=2)
         mean = np.column_stack([model.intercept_, mean])
     lower, upper = interval_over_draws(values, drawn.mass, level)
-    extra = _change_columns(model, level) if link is None else _ratio_columns(model, level, link)
+    if link is None:
+        extra = dict(zip(CHANGES, (unit_changes(model), *change_intervals(model, level)), strict=True))
+    else:
+        extra = _ratio_columns(model, level, link)
     n_clusters, n_coef = mean.shape
     columns: dict[str, NDArray[Any]] = {
         "cluster": np.repeat(np.arange(n_clusters), n_coef),
@@ -78,11 +84,6 @@ def _std_over_draws(values: FloatArray, mass: FloatArray, mean: FloatArray) -> F
     return np.asarray(np.sqrt((shares[..., None] * (values - mean) ** 2).sum(axis=0)))
 
 
-def _change_columns(model: Any, level: float) -> dict[str, FloatArray]:
-    lower, upper = change_intervals(model, level)
-    return {"change": unit_changes(model), "change_lower": lower, "change_upper": upper}
-
-
 def _ratio_columns(model: Any, level: float, link: Link) -> dict[str, FloatArray]:
     drawn = regressions_by_draw(model)
     name = link.ratio.replace(" ", "_")
@@ -91,9 +92,8 @@ def _ratio_columns(model: Any, level: float, link: Link) -> dict[str, FloatArray
         ratio = np.exp(model.coef_)
     figures = step_ratios(model, level)
     steps = np.broadcast_to(step_sizes(model), ratio.shape)
-    endings = ("", "_lower", "_upper")
-    per_unit = {f"{name}{end}": of for end, of in zip(endings, (ratio, *ends), strict=True)}
-    per_step = {f"step_ratio{end}": of for end, of in zip(endings, figures, strict=True)}
+    per_unit = {f"{name}{end}": of for end, of in zip(ENDINGS, (ratio, *ends), strict=True)}
+    per_step = {f"step_ratio{end}": of for end, of in zip(ENDINGS, figures, strict=True)}
     return {**per_unit, "step": steps, **per_step}
 
 
@@ -101,7 +101,7 @@ def cluster_columns(model: Any, level: float) -> Columns:
     """One row for each cluster."""
     draws = model.posterior_.draws
     aligned = model.alignment_
-    link = link_of(model)
+    to_response = model.posterior_.likelihood.family.to_response
     counts = aligned.by_draw(draws.entity_counts)
     weights = aligned.by_draw(np.exp(draws.log_weights))
     n_entities = counts.sum(axis=1, keepdims=True)
@@ -111,11 +111,11 @@ def cluster_columns(model: Any, level: float) -> Columns:
     figures: dict[str, tuple[FloatArray, ...]] = {
         "share": (entity_shares(model), *interval_over_draws(shares, everyone, level)),
         "weight": (model.cluster_weights_, *interval_over_draws(weights, everyone, level)),
-        "level": (typical_levels(model), *interval_over_draws(drawn.levels, drawn.mass, level)),
+        # ends of intervals move along with a link
+        "level": tuple(
+            to_response(own) for own in (typical_levels(model), *interval_over_draws(drawn.levels, drawn.mass, level))
+        ),
     }
-    if link is not None:
-        # medians and ends of intervals move along with a link
-        figures["level"] = tuple(link.to_response(values) for values in figures["level"])
     n_own, certainty = (np.full(model.n_clusters_, np.nan) for _ in range(2))
     if len(model.posterior_.memory.entities):
         found = Facts(model).members
@@ -124,7 +124,7 @@ def cluster_columns(model: Any, level: float) -> Columns:
             certainty = np.bincount(found.label, weights=found.certainty, minlength=model.n_clusters_) / n_own
     columns: dict[str, NDArray[Any]] = {"cluster": np.arange(model.n_clusters_)}
     for name, values in figures.items():
-        columns |= {f"{name}{end}": of for end, of in zip(("", "_lower", "_upper"), values, strict=True)}
+        columns |= {f"{name}{end}": of for end, of in zip(ENDINGS, values, strict=True)}
     return {**columns, "n_entities": n_own, "certainty": certainty}
 
 
@@ -182,7 +182,7 @@ def entity_columns(model: Any, level: float) -> Columns:
         for name, of in zip((intercept, *names), values.T, strict=True):
             table.add(f"{name}_{ending}", of)
     if not model.family.has_link:
-        table.add("noise", model.entity_noise_)
+        table.add("noise", entity_noise(model))
     return table.columns
 
 

@@ -12,9 +12,18 @@ from scipy.special import expit, logit
 from fedhlcr._support.arrays import FloatArray
 from fedhlcr._support.wording import ENTITY, noun
 from fedhlcr.analysis.axes import Axis, axis_of, feature_axes
-from fedhlcr.analysis.axis_lines import AxisLine, TargetAxis, axis_change, axis_line, axis_strengths, target_axis
+from fedhlcr.analysis.axis_lines import (
+    AxisLine,
+    TargetAxis,
+    axis_change,
+    axis_line,
+    axis_strengths,
+    entity_feature_means,
+    entity_line,
+    entity_strengths,
+    target_axis,
+)
 from fedhlcr.analysis.effects import entity_shares
-from fedhlcr.analysis.entity_lines import entity_feature_means, entity_line, entity_strengths
 from fedhlcr.analysis.links import NO_TARGET, Link, link_of
 from fedhlcr.analysis.summary import shorten
 from fedhlcr.data.hierarchy import UNKNOWN

@@ -10,8 +10,14 @@ import numpy as np
 from fedhlcr._support.arrays import FloatArray, IndexArray
 from fedhlcr._support.threads import single_threaded_blas
 from fedhlcr.analysis.axes import Axis, feature_axes
-from fedhlcr.analysis.axis_lines import axis_line, cluster_means, features_along, target_axis
-from fedhlcr.analysis.entity_lines import entity_feature_means, expected_of_entities
+from fedhlcr.analysis.axis_lines import (
+    axis_line,
+    cluster_means,
+    entity_feature_means,
+    expected_of_entities,
+    features_along,
+    target_axis,
+)
 from fedhlcr.analysis.links import link_of
 from fedhlcr.estimators.base import HierarchicalPredictor
 from fedhlcr.figures.lines import mean_strengths
