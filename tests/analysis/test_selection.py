@@ -13,7 +13,8 @@ from sklearn.metrics import mean_squared_error, r2_score
 
 from fedhlcr import HLCRRegressor, compare_cluster_counts, hold_out_events
 from fedhlcr.analysis.comparison import Comparison, CountResult
-from fedhlcr.analysis.selection import DEFAULT_COUNTS, grouped_standard_error
+from fedhlcr.analysis.selection import DEFAULT_COUNTS
+from fedhlcr.analysis.verdict import grouped_standard_error
 from fedhlcr.datasets import make_hlcr
 from fedhlcr.exceptions import FitInterruptedWarning, warn_user
 from fedhlcr.plot import cluster_counts

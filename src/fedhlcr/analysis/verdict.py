@@ -192,8 +192,7 @@ class FitComparison:
 def compare_densities(own: FloatArray, rivals: Mapping[str, FloatArray], entities: IndexArray) -> FitComparison:
     """Compare log densities of the same events, (events,) each.
 
-    The events of one entity depend on each other. So the standard error of the mean difference comes from the sums of
-    entities: with d_e the sum of an entity's deviations from the mean, it is √(E/(E−1) · Σ d_e²) / (number of events).
+    The events of one entity depend on each other, so the standard error of the mean difference is that of entities.
 
     Parameters
     ----------
@@ -201,15 +200,24 @@ def compare_densities(own: FloatArray, rivals: Mapping[str, FloatArray], entitie
     rivals : of simpler models, by name
     entities : (events,) the entity of each event, by any number
     """
-    distinct, of_event = np.unique(entities, return_inverse=True)
-    n_entities = len(distinct)
-    n_events = len(own)
+    n_entities = len(np.unique(entities))
 
     def against(name: str, theirs: FloatArray) -> Difference:
         gain = own - theirs
-        sums = np.bincount(of_event, weights=gain - gain.mean())
-        factor = n_entities / max(n_entities - 1, 1)
-        error = float(np.sqrt(factor * (sums**2).sum()) / n_events)
+        error = grouped_standard_error(gain, entities) if n_entities > 1 else 0.0
         return Difference(name, float(gain.mean()), error, n_entities)
 
-    return FitComparison(tuple(against(name, theirs) for name, theirs in rivals.items()), n_events, n_entities)
+    return FitComparison(tuple(against(name, theirs) for name, theirs in rivals.items()), len(own), n_entities)
+
+
+def grouped_standard_error(values: FloatArray, groups: IndexArray) -> float:
+    """Standard error of the mean of values that are independent between groups only; NaN if there is one group.
+
+    With d_g the sum of a group's deviations from the mean, it is √(G/(G−1) · Σ d_g²) / (number of values).
+    """
+    distinct, group = np.unique(groups, return_inverse=True)
+    if len(distinct) < 2:
+        return float("nan")
+    sums = np.bincount(group, weights=values - values.mean())
+    factor = len(distinct) / (len(distinct) - 1)
+    return float(np.sqrt(factor * (sums**2).sum()) / len(values))

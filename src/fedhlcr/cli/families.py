@@ -1,14 +1,11 @@
-"""Which estimator fits a target, and what its events are as numbers."""
+"""Which estimator fits a target."""
 
 from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import typer
-from numpy.typing import NDArray
 
-from fedhlcr._support.arrays import FloatArray
 from fedhlcr.data.families import REAL, Family, FamilyName
 
 
@@ -35,8 +32,3 @@ def _estimators(*, federated: bool) -> dict[FamilyName, type]:
             "count": fedhlcr.FedHLCRCountRegressor,
         }
     return {"real": fedhlcr.HLCRRegressor, "binary": fedhlcr.HLCRClassifier, "count": fedhlcr.HLCRCountRegressor}
-
-
-def outcomes(model: Any, y: NDArray[Any]) -> FloatArray:
-    """Return targets as numbers: 1 for the second class of a classifier and 0 for the first."""
-    return np.asarray(y == model.classes_[1] if model.family.has_classes else y, dtype=np.float64)

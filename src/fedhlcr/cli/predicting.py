@@ -15,7 +15,6 @@ from fedhlcr._support.wording import free_name
 from fedhlcr.analysis.evaluation import SeenEvents
 from fedhlcr.cli.batches import EventBatches
 from fedhlcr.cli.events import Events, UnknownIds, recipe_of
-from fedhlcr.cli.families import outcomes
 from fedhlcr.cli.options import Roles
 from fedhlcr.cli.output import TableWriter, table_kind, write_output
 from fedhlcr.cli.scoring import predict_quietly
@@ -91,5 +90,5 @@ def predict_batches(
 ) -> Iterator[tuple[Events, Moments]]:
     """Predict batch after batch, and find out whether the model has seen the events."""
     for events in batches.read(shell, "evaluating"):
-        seen.add(events.table, outcomes(model, events.y), events.agents, events.entities)
+        seen.add(events.table, model.numeric_target(events.y, len(events)), events.agents, events.entities)
         yield events, predict_quietly(model, events, level)

@@ -22,7 +22,6 @@ from fedhlcr.analysis.scores import (
     score_table,
 )
 from fedhlcr.cli.events import Events
-from fedhlcr.cli.families import outcomes
 from fedhlcr.cli.shell import Shell, plural
 from fedhlcr.data.families import Family
 from fedhlcr.posterior.predictive import Moments
@@ -73,7 +72,7 @@ class EventScores:
         groups = AgentGroups(model.posterior_.memory.entities.index)
         for events, predicted in parts:
             own = groups.of_rows(events.agents, len(events)) if by_agent else np.zeros(len(events), dtype=np.int64)
-            running.add(outcomes(model, events.y), predicted.mean, predicted.quantiles, own)
+            running.add(model.numeric_target(events.y, len(events)), predicted.mean, predicted.quantiles, own)
         self.scores = running.overall()
         self.calibrated = running.rows() if isinstance(running, ClassRows) else None
         self.by_agent: list[tuple[Any, Scores]] = []

@@ -74,7 +74,7 @@ def simulate(
     from fedhlcr.cli.budgets import budgets, note_ignored, require_budgets_possible, tell_budgets
     from fedhlcr.cli.descriptions import model_facts
     from fedhlcr.cli.events import training_events
-    from fedhlcr.cli.families import make_estimator, outcomes
+    from fedhlcr.cli.families import make_estimator
     from fedhlcr.cli.output import check_output, check_table_output, write_table
     from fedhlcr.cli.training import end, fit_model, split_events, write_model
 
@@ -98,7 +98,7 @@ def simulate(
             out = write_model(model, out, shell, public=public)
         if history is not None:
             write_table(history, _history_table(model.history_))
-        _tell_rounds(shell, model, None if test is None else outcomes(model, test.y))
+        _tell_rounds(shell, model, None if test is None else model.numeric_target(test.y, len(test)))
         facts = model_facts(model)
         if test is not None:
             central = fit_model(make_estimator(family, **settings), train, data, shell)

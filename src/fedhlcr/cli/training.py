@@ -17,7 +17,6 @@ from fedhlcr._support.memory import keep_little
 from fedhlcr._support.wording import EVENT
 from fedhlcr.analysis.scores import Scores, scores_of
 from fedhlcr.cli.events import Events, TrainingTable, advice_on_the_target, is_streamed, tell_learned
-from fedhlcr.cli.families import outcomes
 from fedhlcr.cli.options import UsageError
 from fedhlcr.cli.output import write_output
 from fedhlcr.cli.scoring import predict_quietly, score
@@ -29,6 +28,7 @@ from fedhlcr.data.recipe import Recipe
 from fedhlcr.data.streaming.work_folder import WorkFolder
 from fedhlcr.data.table_files import source_name
 from fedhlcr.estimators import saving
+from fedhlcr.estimators.base import fit_streamed
 from fedhlcr.estimators.files import HoldOut, StreamedTable, open_work, read_table
 from fedhlcr.exceptions import FederationError, FedHLCRError, OutputError
 from fedhlcr.posterior.diagnostics import R_HAT_LIMIT, disagreement
@@ -81,7 +81,7 @@ class TrainingInFolder:
         sorter = self._table.events.sorter
         if isinstance(model.n_clusters, int):
             refuse_too_many_clusters(model.n_clusters, index.n_entities)
-        model.fit_streamed(self._table.events)
+        fit_streamed(model, self._table.events)
         command = shlex.join(["fedhlcr", *sys.argv[1:]])
         model.provenance_ = {"data": self._name, "events": sorter.n_events, "command": command}
         note_if_not_settled(model, shell)
@@ -94,7 +94,7 @@ class TrainingInFolder:
         predicted = []
         with shell.bar(int(sizes.sum()), "predicting", EVENT) as bar:
             for events in self._held_out():
-                targets.append(outcomes(model, events.y))
+                targets.append(model.numeric_target(events.y, len(events)))
                 predicted.append(predict_quietly(model, events, LEVEL))
                 bar.advance({}, len(events))
         # all at once, so that the scores are those of a table in memory to the last digit
