@@ -8,7 +8,7 @@ from pathlib import Path
 
 from fedhlcr._support.version import __version__
 from fedhlcr.engines.flower.node_options import NODE_KEYS
-from fedhlcr.engines.flower.options import RUN_OPTIONS, Option, Scalar
+from fedhlcr.engines.flower.options import RUN_OPTIONS, Scalar
 from fedhlcr.exceptions import ArgumentError, OutputExistsError
 
 # Names of folders that `flwr build` accepts.
@@ -92,12 +92,10 @@ def _options_text(chosen: dict[str, Scalar]) -> str:
         if section.table:
             lines.append(f"[tool.flwr.app.config.{section.table}]")
         prefix = f"{section.table}." if section.table else ""
-        lines += [_option_text(o, chosen.pop(prefix + o.name, o.default)) for o in section.options]
+        for option in section.options:
+            value = chosen.pop(prefix + option.name, option.default)
+            lines.append(f"# {option.comment}\n{option.name} = {_toml(value)}")
     return "\n".join(lines[1:]) + "\n"
-
-
-def _option_text(option: Option, value: Scalar) -> str:
-    return f"# {option.comment}\n{option.name} = {_toml(value)}"
 
 
 def _toml(value: Scalar) -> str:

@@ -248,10 +248,15 @@ class Node:
         held, positions = self._prepare(request, broadcast, is_secure=True)
         rounds = np.array(request.acknowledged, dtype=np.int64)
         with _suiting_target():
+            self.open_sum.check_new(terms)
             own = asked.party, identity
-            device = self.open_sum.begin(held.group, broadcast, (positions, rounds), terms, own, asked.leaving)
-        if device is not None:
-            self._save(held)
+            device = SecureDevice.open(held.group, broadcast, (positions, rounds), terms, own, asked.leaving)
+        if device is None:
+            return None
+        if len(device.agents) < len(positions):
+            cure = "a mod at the node withholds some of its agents, but only the sum over all of them is sent"
+            raise Refusal("DisclosureError", cure)
+        self._save(held)
         return device
 
     def _identity(self) -> NodeIdentity | None:

@@ -94,7 +94,7 @@ class NodeTable:
         if options.exposure:
             with _checking(file, f"column {options.exposure!r}"):
                 offset = _log_exposures(table[options.exposure])
-        agents = _sole(options.agent_name, len(X))
+        agents = Ids.of_texts([options.agent_name]).with_codes(np.zeros(len(X), dtype=np.int64))
         entities = None
         if options.agent:
             with _checking(file, f"column {options.agent!r}"):
@@ -165,10 +165,6 @@ def _log_exposures(column: pa.ChunkedArray) -> FloatArray:
     if n_wrong := int((exposures <= 0.0).sum()):
         raise ArgumentError(f"{n_wrong:,} exposures are zero or negative; leave these rows out.")
     return np.log(exposures)
-
-
-def _sole(name: str, n_rows: int) -> Ids:
-    return Ids.of_texts([name]).with_codes(np.zeros(n_rows, dtype=np.int64))
 
 
 def _texts(ids: Ids) -> NDArray[np.object_]:

@@ -8,15 +8,11 @@ is no older copy of the file.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedhlcr._support.arrays import IndexArray
 from fedhlcr.engines.flower.refusal import ROUND_LOST
 from fedhlcr.exceptions import CodecError, Refusal, SecureSumError
-from fedhlcr.federation.group import AgentGroup
-from fedhlcr.federation.messages import Broadcast
 from fedhlcr.federation.secure_device import SecureDevice
 from fedhlcr.privacy.roster import Signer
 from fedhlcr.privacy.terms import SumStage, Terms
@@ -36,23 +32,6 @@ class OpenSum:
     """The file of a node's secure sums in one experiment."""
 
     path: Path
-
-    def begin(
-        self,
-        group: AgentGroup,
-        broadcast: Broadcast,
-        asked: tuple[IndexArray, IndexArray],
-        terms: Terms,
-        identity: tuple[str, Signer | None],
-        leaving: Collection[str] = (),
-    ) -> SecureDevice | None:
-        """Answer a broadcast under these terms, `SecureDevice.open`; None if a new epoch is needed."""
-        self.check_new(terms)
-        device = SecureDevice.open(group, broadcast, asked, terms, identity, leaving)
-        if device is not None and len(device.agents) < len(asked[0]):
-            cure = "a mod at the node withholds some of its agents, but only the sum over all of them is sent"
-            raise Refusal("DisclosureError", cure)
-        return device
 
     def check_new(self, terms: Terms) -> None:
         """Refuse terms of a sum that was begun already.

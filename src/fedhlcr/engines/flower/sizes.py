@@ -36,7 +36,7 @@ def largest_contribution(broadcast: Broadcast, agents: Sequence[str]) -> int:
     n_clusters = len(broadcast.representative)
     counts = np.zeros(n_clusters, dtype=np.int32)
     blocks = {block.name: np.zeros((n_clusters, block.size)) for block in schema.blocks}
-    longest = max(agents, key=_length, default="")
+    longest = max(agents, key=lambda name: len(name.encode(errors="surrogatepass")), default="")
     shift = np.zeros(layout.n_features + 1 if is_survey else 0)
     quantiles = np.zeros((len(broadcast.curve_columns), N_QUANTILES))
     scalars = np.zeros(len(schema.scalars))
@@ -57,7 +57,3 @@ def largest_sum_reply(terms: Terms, n_parties: int) -> int:
 def largest_query_reply(n_values: int) -> int:
     """Bytes of the largest answer to a query of a private run: a sum of so many numbers."""
     return SMALL_REPLY + 8 * n_values
-
-
-def _length(name: str) -> int:
-    return len(name.encode(errors="surrogatepass"))
