@@ -44,24 +44,6 @@ OVERVIEWS = {
     "federation": ("fedhlcr.federation", "fedhlcr.privacy.disclosure"),
     "engines": ("fedhlcr.engines.in_process", "fedhlcr.engines.ray", "fedhlcr.engines.flower.client_app"),
 }
-# Methods of estimators that other modules of the package call, and users need not.
-INTERNAL = {
-    "check_parameters",
-    "entities_of",
-    "events_of",
-    "fit_streamed",
-    "forget_entity_figures",
-    "interval_of",
-    "learn_table",
-    "likelihood_name",
-    "model_spec",
-    "numeric_target",
-    "profile_responsibilities",
-    "read_events",
-    "set_diagnostics",
-    "set_fitted_attributes",
-    "thread_count",
-}
 # What users call of classes that mostly serve the package itself.
 SHOWN: dict[str, tuple[str, ...]] = {
     "DifferentialPrivacy": ("plan",),
@@ -135,7 +117,7 @@ def members(kind: type) -> dict[str, str]:
         is_ours = home.__module__.startswith("fedhlcr") and not type(value).__module__.startswith("sklearn")
         is_member = callable(getattr(value, "__func__", value)) or isinstance(value, property)
         is_described = isinstance(value, property) and name in described
-        if is_ours and is_member and words and not (name.startswith("_") or name in INTERNAL or is_described):
+        if is_ours and is_member and words and not (name.startswith("_") or is_described):
             found[name] = words
     return found
 

@@ -38,6 +38,7 @@ from fedhlcr.data.hierarchy import UNKNOWN
 from fedhlcr.datasets import load_airports, load_flights
 from fedhlcr.exceptions import FedHLCRWarning
 from fedhlcr.kernels import ahead
+from fedhlcr.posterior.fitted_model import check_model
 from fedhlcr.report import HeldOut, render_report
 from fedhlcr.report.findings import Findings
 from fedhlcr.storage import atomic
@@ -217,7 +218,7 @@ def _predict_alone(train: pa.Table, test: pa.Table) -> Prediction:
 def _simpler(model: FedHLCRRegressor, test: pa.Table) -> list[Prediction]:
     """A ridge per route of each station alone; a mixed model and one ridge of all flights."""
     posterior = model.posterior_
-    events = model.read_events(test)
+    events = check_model(model).read_events(test)
     agents, entities = (ids[events.profiles.of_row] for ids in (events.profiles.agents, events.profiles.entities))
     units = posterior.standardization
     everybody = SimplerModels.of(posterior)

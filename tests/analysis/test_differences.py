@@ -8,6 +8,7 @@ import pytest
 from scipy import stats
 
 from fedhlcr import HLCRRegressor
+from fedhlcr.analysis.effects import entity_differences
 from fedhlcr.analysis.words import scales_in_words
 from fedhlcr.model.arguments import Differences
 from tests.reports import public
@@ -75,7 +76,7 @@ def test_noise_alone_may_differ(table):
     model = fit(table, effects="none")
     assert facts(model)["entities differ"] == "no effects beyond their clusters"
     assert not model.effect_scales_.any()
-    assert model.entity_differences().noise_range is not None
+    assert entity_differences(model).noise_range is not None
 
 
 def test_range_of_the_noise_is_that_of_the_law():

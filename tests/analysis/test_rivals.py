@@ -22,6 +22,7 @@ from fedhlcr.analysis.simpler import (
 from fedhlcr.data.families import BINARY
 from fedhlcr.data.families import COUNT as COUNTS
 from fedhlcr.data.hierarchy import UNKNOWN
+from fedhlcr.posterior.fitted_model import check_model
 
 CLASS, COUNT = "class", "count"
 
@@ -52,7 +53,7 @@ class Table:
         return model.fit(*data, entity=self.entity[rows], exposure=self.exposure[rows])
 
     def rivals(self, model, kind, entities=None):
-        events = model.read_events(self.X[self.test], None, self.entity[self.test])
+        events = check_model(model).read_events(self.X[self.test], None, self.entity[self.test])
         places = events.profiles.entities[events.profiles.of_row] if entities is None else entities
         exposure = self.exposure[self.test] if kind == COUNT else None
         return predict_means(model.posterior_, events.matrix, places, exposure)
@@ -168,7 +169,7 @@ def test_separated_constant_and_weighted_events_are_predicted(kind):
     X = np.column_stack([np.ones(len(y)), y + 0.01 * rng.normal(size=len(y)), rng.normal(size=len(y))])
     kinds = {CLASS: HLCRClassifier, COUNT: HLCRCountRegressor}
     model = kinds[kind](1, n_sweeps=20).fit(X, y, entity=entity, sample_weight=rng.integers(1, 4, len(y)))
-    events = model.read_events(X, None, entity)
+    events = check_model(model).read_events(X, None, entity)
     places = events.profiles.entities[events.profiles.of_row]
     found = predict_means(model.posterior_, events.matrix, places)
     for name, mean in found.items():

@@ -18,7 +18,8 @@ import fedhlcr
 from fedhlcr.cli.shell import BAD_DATA, NO_OUTPUT
 from fedhlcr.data import csv_files, table_pieces
 from fedhlcr.data.streaming import event_sorter, order_statistics, spool, stream_reader, work_folder
-from fedhlcr.storage import model_file
+from fedhlcr.estimators import central
+from fedhlcr.storage import model_file, model_reader
 from tests.commands import call
 
 QUICK = ("--sweeps", 6, "--max-clusters", 4, "--threads", 1)
@@ -64,7 +65,7 @@ def to_folder(frame, folder, n_files=3):
 
 def record_of(path):
     """All fields of a model file but its origin."""
-    record = model_file.to_record(fedhlcr.load(path))
+    record = model_file.to_record(model_reader.load_model(path))
     about = json.loads(record.pop("about"))
     about["provenance"] = about["provenance"]["data"]
     return record, about
@@ -358,7 +359,7 @@ def test_another_family_starts_again(tmp_path, monkeypatch, capsys):
     arguments = ("fit", folder, "--target", "visits", *ROLES[2:], *FEATURES, *QUICK)
     with monkeypatch.context() as patch:
         # all matrices are there when the first fit ends
-        patch.setattr(fedhlcr.HLCRRegressor, "_sample", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        patch.setattr(central, "_run_chains", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         assert call(*arguments, "--family", "real", "--stream", "--out", tmp_path / "m") == 130
     assert call(*arguments, "--family", "count", "--stream", "--out", tmp_path / "m") == 0
     assert "starting again" in capsys.readouterr().err

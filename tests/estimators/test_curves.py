@@ -11,8 +11,8 @@ import pytest
 import fedhlcr
 from fedhlcr import NEW, HLCRRegressor
 from fedhlcr.analysis.selection import compare_cluster_counts
-from fedhlcr.estimators.base import check_model
 from fedhlcr.exceptions import ArgumentError
+from fedhlcr.posterior.fitted_model import check_model
 from fedhlcr.report import render_report
 from fedhlcr.storage import model_file
 from tests.problems import PAPER

@@ -25,6 +25,7 @@ from fedhlcr.analysis.leave_one_out import (
 )
 from fedhlcr.datasets import make_hlcr
 from fedhlcr.exceptions import ArgumentError, DataWarning, MissingDependencyError, MissingValuesWarning
+from fedhlcr.posterior.fitted_model import check_model
 from fedhlcr.posterior.pointwise import KnownEvents, draw_events, known_entities
 
 with warnings.catch_warnings():
@@ -199,7 +200,7 @@ def test_models_that_keep_events_need_none(kind):
     own = model.log_density(X, y, **ids)
     np.testing.assert_allclose(average.mean(), own.mean(), atol=0.03)
     assert np.corrcoef(average, own)[0, 1] > 0.97
-    predicted, numbers = given.posterior_predictive["y"].values, model.numeric_target(y, len(y))
+    predicted, numbers = given.posterior_predictive["y"].values, check_model(model).numeric_target(y, len(y))
     np.testing.assert_allclose(predicted.mean(), numbers.mean(), atol=0.15 * numbers.std())
     assert ("exposure" in given.constant_data) == (kind == "count")
     assert np.isfinite(az.loo(kept).elpd_loo)

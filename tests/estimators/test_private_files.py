@@ -17,9 +17,9 @@ import fedhlcr
 from fedhlcr import DifferentialPrivacy, FedHLCRRegressor
 from fedhlcr.data.frames import Given
 from fedhlcr.datasets import make_hlcr
-from fedhlcr.estimators.base import check_model
 from fedhlcr.estimators.reading import learn_table
 from fedhlcr.exceptions import ArgumentError, DataError
+from fedhlcr.posterior.fitted_model import check_model
 from fedhlcr.storage.model_facts import KIND, PRIVATE, VERSION
 from fedhlcr.storage.model_file import to_record
 from fedhlcr.storage.pages import PagedRecord
@@ -125,7 +125,7 @@ def test_levels_of_an_encoded_table_may_be_declared():
 
 def test_levels_of_a_table_that_a_model_has_read_are_refused():
     model = FedHLCRRegressor(n_clusters=2, rounds=2, categories=["diagnosis"]).fit(clinics(), "cost", **IDS)
-    read = model.events_of(clinics(), "cost")
+    read = check_model(model).events_of(clinics(), "cost")
     with pytest.raises(DataError, match="'diagnosis'"):
         FedHLCRRegressor(**PRIVATE_RUN).fit(read.X, read.y, agent=read.agent, entity=read.entity)
 

@@ -16,6 +16,7 @@ from fedhlcr import FedHLCRRegressor, HLCRClassifier, HLCRCountRegressor, HLCRRe
 from fedhlcr.analysis.effects import (
     change_intervals,
     coef_intervals,
+    entity_differences,
     entity_shares,
     step_ratios,
     step_sizes,
@@ -160,7 +161,7 @@ def test_agents(model):
     for k in range(model.n_clusters_):
         np.testing.assert_array_equal(table[f"share_{k}"], agents.weights[:, k])
         np.testing.assert_array_equal(table[f"weight_{k}"], model.agent_weights_[:, k])
-    found = model.entity_differences()
+    found = entity_differences(model)
     has_effects = found is not None and bool(found.has_agent_effect.any())
     assert any(name.endswith("_effect") for name in table) == has_effects
 

@@ -13,6 +13,7 @@ from fedhlcr.exceptions import ArgumentError
 from fedhlcr.kernels import weights as kernels
 from fedhlcr.model import covariance
 from fedhlcr.model.student import EVENT_WEIGHTS, LEAST_EVENT_SHAPE
+from fedhlcr.posterior.fitted_model import check_model
 from tests.students import given_globals, student_entities
 
 SIZES, N_EVENTS = (3, 2), 4
@@ -139,7 +140,7 @@ def test_predictive_noise_is_a_student_t(fitted):
     """Quantiles of a new event of a known entity are those of t_ν around its regression, whose spread is small."""
     model, X, _, ids = fitted
     posterior, levels = model.posterior_, (0.05, 0.25, 0.75, 0.95)
-    moments = posterior.predict(X, model.read_events(X, **ids).profiles, levels)
+    moments = posterior.predict(X, check_model(model).read_events(X, **ids).profiles, levels)
     found = (moments.quantiles - moments.mean[:, None]).mean(axis=0) / posterior.standardization.scale[-1]
     current = posterior.draws.stacked
     exact = [(stats.t.ppf(level, current.noise_shape) * current.noise_scale).mean() for level in levels]

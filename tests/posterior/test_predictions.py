@@ -19,6 +19,7 @@ from fedhlcr.kernels import mixtures
 from fedhlcr.kernels.mixtures import NEGLIGIBLE, Mixture
 from fedhlcr.posterior import label_weights as module
 from fedhlcr.posterior import prediction
+from fedhlcr.posterior.fitted_model import check_model
 from fedhlcr.posterior.label_weights import LabelWeights, score_law
 from fedhlcr.posterior.prediction import Profiles
 
@@ -146,7 +147,7 @@ def test_effects_are_plain_clusters_where_there_are_none(plain):
     assert posterior.likelihood.has_plain_entities(none)
     assert not posterior.likelihood.has_plain_entities(draws.stacked)
     X, agent, entity = rows_of(model)
-    profiles = model.read_events(X, agent, entity).profiles
+    profiles = check_model(model).read_events(X, agent, entity).profiles
     fast = posterior.predict(X, profiles, LEVELS)
     own = [part for part in posterior.mixtures(X, profiles) if not isinstance(part.mixture, Mixture)]
     assert own, "mixtures of profiles that might have coefficients of their own"

@@ -10,6 +10,7 @@ import pytest
 from fedhlcr import NEW, HLCRClassifier, HLCRCountRegressor, HLCRRegressor
 from fedhlcr.datasets import HierarchicalData
 from fedhlcr.posterior import replicates
+from fedhlcr.posterior.fitted_model import check_model
 from fedhlcr.posterior.replicates import replicate
 
 MODELS = {
@@ -47,7 +48,7 @@ def opposite_slopes(target):
 
 
 def drawn(model, table, *, known=True, n=N):
-    events = model.read_events(table.X, table.agent, table.entity if known else NEW)
+    events = check_model(model).read_events(table.X, table.agent, table.entity if known else NEW)
     return replicate(model.posterior_, events.matrix, events.profiles, n, 7)
 
 
@@ -91,7 +92,7 @@ def test_replicates_that_take_the_most_probable_label_are_noticed(monkeypatch):
 
 def test_replicates_depend_on_the_seed_only():
     model, table = fitted("effects")
-    events = model.read_events(table.X, table.agent, table.entity)
+    events = check_model(model).read_events(table.X, table.agent, table.entity)
     one, same = (replicate(model.posterior_, events.matrix, events.profiles, 5, 7) for _ in range(2))
     np.testing.assert_array_equal(one, same)
     assert (replicate(model.posterior_, events.matrix, events.profiles, 5, 8) != one).all()
@@ -111,7 +112,7 @@ def test_events_of_one_entity_share_their_coefficients_and_newcomers_do_not():
     model, table = fitted("plain")
     # far from the centre, clusters differ
     X = np.full((2, 1), 3.0)
-    events = model.read_events(X, table.agent[:2] * 0, NEW)
+    events = check_model(model).read_events(X, table.agent[:2] * 0, NEW)
     same, apart = (
         replicate(model.posterior_, X, events.profiles, 2000, 1, newcomer=np.array(who)) for who in ([0, 0], [0, 1])
     )

@@ -17,6 +17,7 @@ from fedhlcr.exceptions import ConvergenceWarning
 from fedhlcr.kernels.responses import mean_logistic
 from fedhlcr.kernels.steps import ROUNDING
 from fedhlcr.posterior import prediction
+from fedhlcr.posterior.fitted_model import check_model
 
 N_DRAWS = 20
 SORTS = [
@@ -47,7 +48,7 @@ def fitted(request):
 
 def components(model, X, agent, entity):
     """For each row: weights, means and standard deviations of its log odds, over draws and clusters; dense algebra."""
-    profiles = model.read_events(X, agent, entity).profiles
+    profiles = check_model(model).read_events(X, agent, entity).profiles
     found = {}
     for part in model.posterior_.mixtures(np.asarray(X), profiles):
         own = part.mixture.own

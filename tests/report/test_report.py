@@ -23,6 +23,7 @@ from fedhlcr.analysis.evaluation import evaluate
 from fedhlcr.analysis.ticks import tick_text
 from fedhlcr.analysis.verdict import Difference, FitComparison
 from fedhlcr.datasets import make_hlcr
+from fedhlcr.estimators.base import set_found
 from fedhlcr.posterior.diagnostics import Diagnostic
 from fedhlcr.report import HeldOut, charts, listings, render_report
 from fedhlcr.report import doubts as doubts_module
@@ -174,7 +175,7 @@ def test_interrupted_and_limited_runs_are_doubts(split, federated):
     model = fitted(split[0])
     model.trace_ = model.trace_[:40]
     assert headlines(model)["The fit was interrupted after 40 of 60 sweeps"].serious
-    model.max_clusters = model.n_clusters_
+    set_found(model, settings={**model.get_params(), "max_clusters": model.n_clusters_})
     assert any("is close to the limit of" in headline for headline in headlines(model))
     assert "The run ended at its limit of 25 rounds" in headlines(federated)
     stopped = copy.copy(federated)

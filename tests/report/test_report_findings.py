@@ -19,7 +19,7 @@ from fedhlcr.analysis.facts import SURE, AgentFacts
 from fedhlcr.analysis.ridges import PENALTIES
 from fedhlcr.analysis.simpler import RIDGE_PER_ENTITY, SimplerModels
 from fedhlcr.data.hierarchy import UNKNOWN
-from fedhlcr.estimators.base import check_model
+from fedhlcr.posterior.fitted_model import check_model
 from fedhlcr.report import HeldOut, render_report
 from fedhlcr.report.findings import Findings
 from fedhlcr.report.story import agents_in_words

@@ -20,10 +20,10 @@ import fedhlcr
 from fedhlcr import NEW, FedHLCRRegressor, HLCRRegressor, plot
 from fedhlcr.datasets import make_hlcr
 from fedhlcr.estimators import loading, saving
-from fedhlcr.estimators.base import check_model
 from fedhlcr.exceptions import ModelFileError
 from fedhlcr.federation.checks import ReplyLimits
 from fedhlcr.posterior import PublicModel
+from fedhlcr.posterior.fitted_model import check_model
 from fedhlcr.storage import codec, model_facts, model_file, pages
 
 QUICK = {"n_sweeps": 16, "max_clusters": 8}

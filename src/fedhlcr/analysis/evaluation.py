@@ -21,6 +21,7 @@ from fedhlcr.data.families import Family
 from fedhlcr.data.hierarchy import UNKNOWN, EntityIndex
 from fedhlcr.data.ids import Ids, natural_key, read_ids
 from fedhlcr.exceptions import ArgumentError
+from fedhlcr.posterior.fitted_model import check_model
 from fedhlcr.posterior.prediction import Posterior
 from fedhlcr.posterior.predictive import Moments, interval_ends
 from fedhlcr.storage.scratch import release
@@ -58,7 +59,7 @@ class HeldOut:
 
     def read(self, model: Any) -> HeldOut:
         """The same events with columns in place of names, and without rows that have missing values."""
-        given = model.events_of(self.X, self.y, self.agent, self.entity, exposure=self.exposure)
+        given = check_model(model).events_of(self.X, self.y, self.agent, self.entity, exposure=self.exposure)
         return HeldOut(given.X, given.y, given.agent, given.entity, given.exposure)
 
 
@@ -123,6 +124,7 @@ def evaluate(model: Any, data: HeldOut, level: float = LEVEL, predicted: Moments
     level : probability of the intervals
     predicted : the predictions, if they are known; their quantiles are the ends of intervals
     """
+    model = check_model(model)
     posterior = model.posterior_
     family = posterior.likelihood.family
     rows = model.read_events(data.X, data.agent, data.entity)
@@ -223,6 +225,7 @@ def predict_in_chunks(
     exposure : of the rows, for counts
     """
     # the interval of a count is not bounded by its central quantiles
+    model = check_model(model)
     has_counts = model.posterior_.likelihood.family.has_exposure
     levels = () if level is None or has_counts else interval_ends(level)
     parts = []
@@ -250,6 +253,7 @@ def share_seen(model: Any, X: Any, y: Any, agent: Any, entity: Any) -> float:
 
     Events are compared by their Gram matrices.
     """
+    model = check_model(model)
     known = model.posterior_.memory.entities
     nobody = agent is None and model.sole_agent_ is None and entity is not None
     if not len(known) or nobody:
@@ -272,8 +276,8 @@ class SeenEvents:
     """
 
     def __init__(self, model: Any) -> None:
-        self._model = model
-        self._known = model.posterior_.memory.entities
+        self._model = check_model(model)
+        self._known = self._model.posterior_.memory.entities
         self._sums = np.zeros((3, len(self._known)))
         self._n_unknown = 0
 

@@ -38,6 +38,7 @@ from fedhlcr.analysis.memberships import MAX_EXACT, Memberships, memberships
 from fedhlcr.analysis.names import names_to_show
 from fedhlcr.analysis.rounds import FederatedRun
 from fedhlcr.posterior import alignment
+from fedhlcr.posterior.fitted_model import check_model
 
 # An entity's label is uncertain if its probability is below this.
 SURE = 0.8
@@ -162,9 +163,9 @@ class Facts:
     """What is said of a fitted model. Each fact is computed when it is first asked for."""
 
     def __init__(self, model: Any) -> None:
-        self.model = model
-        self._posterior = model.posterior_
-        self._store = model.posterior_.memory.entities
+        self.model = check_model(model)
+        self._posterior = self.model.posterior_
+        self._store = self._posterior.memory.entities
 
     @cached_property
     def names(self) -> UserNames:
@@ -322,7 +323,7 @@ class Facts:
         target_scale = posterior.standardization.scale[-1]
         grams = self._store.grams
         if posterior.likelihood.has_state:
-            rss = posterior.layout.rss(grams, self.model.entity_regressions().mean)
+            rss = posterior.layout.rss(grams, self.model.entity_regressions.mean)
             return np.asarray(rss * target_scale**2)
         coef = alignment.mean_coef(posterior.draws, self.model.alignment_)
         squares = np.zeros(len(self._store))
@@ -347,6 +348,8 @@ class Facts:
     def totals(self) -> tuple[FloatArray, FloatArray]:
         """(entities,) sums of the classes or counts of each entity, and of their exposures."""
         events = self._store.events
+        # models of classes and of counts keep them
+        assert events is not None
         of_entity = np.repeat(np.arange(events.n_entities), np.diff(events.event_start))
         totals, exposures = (
             np.bincount(of_entity, weights=events.weight * of, minlength=events.n_entities).astype(np.float64)
@@ -372,7 +375,8 @@ def model_facts(model: Any, provenance: Mapping[str, Any], settings: Mapping[str
     settings : the model's, if other ones than its own are to be told
     """
     facts = Facts(model)
-    settings = model.get_params() if settings is None else settings
+    model = check_model(model)
+    settings = model.settings if settings is None else settings
     recipe = model.recipe_
     quantities = model.posterior_.likelihood.globals_type.traced_quantities()
     names = feature_names(model)

@@ -50,17 +50,9 @@ def memberships(model: FittedModel, most_exact: int | None = MAX_EXACT) -> Membe
     probability = np.zeros((0, model.n_clusters_))
     if n_all:
         agents = model.posterior_.memory.entities.index.agent_of[listed]
-        probability = cluster_probabilities(model, Profiles.of(agents, listed))
+        probability = model.cluster_probabilities(Profiles.of(agents, listed))
     certainty[listed] = probability[np.arange(len(listed)), model.labels_[listed]]
     return Memberships(model.labels_, certainty, listed, probability)
-
-
-def cluster_probabilities(model: FittedModel, profiles: Profiles) -> FloatArray:
-    """(rows, clusters) probability of each cluster for rows that were already looked up."""
-    posterior = model.posterior_
-    aligned = model.alignment_
-    blocks = [aligned.gather(np.moveaxis(block, 1, 0)) for _, block in posterior.blocks(profiles)]
-    return np.concatenate(blocks)[profiles.of_row]
 
 
 def _votes(model: FittedModel) -> FloatArray:

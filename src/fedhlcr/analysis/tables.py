@@ -16,6 +16,7 @@ from fedhlcr._support.arrays import FloatArray
 from fedhlcr._support.wording import free_name
 from fedhlcr.analysis.effects import (
     change_intervals,
+    entity_noise,
     entity_shares,
     feature_names,
     interval_over_draws,
@@ -181,7 +182,7 @@ def entity_columns(model: Any, level: float) -> Columns:
         for name, of in zip((intercept, *names), values.T, strict=True):
             table.add(f"{name}_{ending}", of)
     if not model.family.has_link:
-        table.add("noise", model.entity_noise_)
+        table.add("noise", entity_noise(model))
     return table.columns
 
 

@@ -15,7 +15,7 @@ from fedhlcr.analysis.axis_words import describe_effects
 from fedhlcr.analysis.effects import NOISE_RANGE, target_name
 from fedhlcr.analysis.facts import SURE, ClusterFacts, Facts, LabelCertainty, UserNames
 from fedhlcr.analysis.links import link_of
-from fedhlcr.posterior.fitted_model import require_fitted
+from fedhlcr.posterior.fitted_model import check_model
 
 COEFFICIENT = Noun("coefficient", "coefficients")
 # Most features to name in a line.
@@ -39,7 +39,7 @@ def describe_clusters(
     n_effects : most effects to describe in each cluster
     entities : name of the entities, in the plural
     """
-    require_fitted(model)
+    model = check_model(model)
     axis = target_axis(model)
     target = target_name(model) if target is None else target
     subject = axis.name if axis.is_log else target

@@ -28,6 +28,7 @@ from fedhlcr.data.recipe import Recipe
 from fedhlcr.data.streaming.work_folder import WorkFolder
 from fedhlcr.data.table_files import source_name
 from fedhlcr.estimators import saving
+from fedhlcr.estimators.base import fit_streamed
 from fedhlcr.estimators.files import HoldOut, StreamedTable, open_work, read_table
 from fedhlcr.exceptions import FederationError, FedHLCRError, OutputError
 from fedhlcr.posterior.diagnostics import R_HAT_LIMIT, disagreement
@@ -80,7 +81,7 @@ class TrainingInFolder:
         sorter = self._table.events.sorter
         if isinstance(model.n_clusters, int):
             refuse_too_many_clusters(model.n_clusters, index.n_entities)
-        model.fit_streamed(self._table.events)
+        fit_streamed(model, self._table.events)
         command = shlex.join(["fedhlcr", *sys.argv[1:]])
         model.provenance_ = {"data": self._name, "events": sorter.n_events, "command": command}
         note_if_not_settled(model, shell)

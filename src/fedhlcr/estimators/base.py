@@ -20,9 +20,8 @@ from sklearn.utils.validation import check_is_fitted
 from fedhlcr._support.arrays import FloatArray
 from fedhlcr._support.threads import single_threaded_blas
 from fedhlcr.analysis.axis_lines import FeatureCurve, feature_curve, usual_values
-from fedhlcr.analysis.effects import EntityDifferences, entity_differences, feature_position
+from fedhlcr.analysis.effects import entity_differences, feature_position
 from fedhlcr.analysis.frames import Columns, LibraryName, chosen_library, library_of, make_frame
-from fedhlcr.analysis.memberships import cluster_probabilities
 from fedhlcr.analysis.summary import Summary, model_html, summarize
 from fedhlcr.analysis.tables import agent_columns, cluster_columns, coef_columns, entity_columns, long_entity_columns
 from fedhlcr.analysis.verdict import FitComparison
@@ -31,11 +30,10 @@ from fedhlcr.data.categories import Categories
 from fedhlcr.data.families import COUNT, Family
 from fedhlcr.data.formula import parse_formula
 from fedhlcr.data.frames import Given
-from fedhlcr.data.ids import NEW
 from fedhlcr.data.recipe import Recipe
 from fedhlcr.data.recipe_plan import plan_recipe
 from fedhlcr.data.table_files import open_table
-from fedhlcr.data.targets import read_exposure, read_target
+from fedhlcr.data.targets import read_exposure
 from fedhlcr.estimators.central import fit_central, warn_of_chains
 from fedhlcr.estimators.federated import (
     cluster_for_files,
@@ -52,18 +50,16 @@ from fedhlcr.estimators.reading import check_features, missing_policy, read_trai
 from fedhlcr.estimators.score import Counts
 from fedhlcr.estimators.seconds import FitClock, FitSeconds
 from fedhlcr.estimators.streamed import StreamedEvents
-from fedhlcr.exceptions import ArgumentError, ArgumentTypeError, give_warning
+from fedhlcr.exceptions import ArgumentError, give_warning
 from fedhlcr.kernels import ahead
 from fedhlcr.model.choice import likelihood_of
 from fedhlcr.model.curves import Curves
-from fedhlcr.posterior import Posterior, Profiles
+from fedhlcr.posterior import Posterior
 from fedhlcr.posterior.alignment import Alignment
 from fedhlcr.posterior.diagnostics import Diagnostic
-from fedhlcr.posterior.entity_coef import EntityCoef
 from fedhlcr.posterior.event_rows import LEFT_OUT, UNPREDICTED, UNSCORED, EventRows
-from fedhlcr.posterior.fitted_model import FittedModel
+from fedhlcr.posterior.fitted_model import FittedModel, check_model
 from fedhlcr.posterior.predictive import Moments
-from fedhlcr.samplers.state import EntityData
 from fedhlcr.settings import EffectsName, MissingPolicy
 from fedhlcr.storage import model_writer
 from fedhlcr.storage.atomic import PathLike
@@ -107,8 +103,6 @@ class HierarchicalEstimator(BaseEstimator):
     """An estimator on tables of agents, entities and events. A subclass has a target and settings."""
 
     family: ClassVar[Family]
-    # the name of the class in model files
-    saved_as: ClassVar[str]
     # the likelihood of a class of estimators; "auto" is that of the effects and the noise
     own_likelihood: ClassVar[str] = "auto"
     _is_federated: ClassVar[bool] = False
@@ -175,13 +169,13 @@ class HierarchicalEstimator(BaseEstimator):
     @property
     def effect_scales_(self) -> FloatArray:
         """(1 + n_features_in_,) standard deviations of `entity_effects_` in the model, within a cluster."""
-        found = self.entity_differences()
+        found = entity_differences(check_model(self))
         return np.zeros(1 + self.n_features_in_) if found is None else found.entity_scales
 
     @property
     def agent_effect_scales_(self) -> FloatArray:
         """(1 + n_features_in_,) the same for the effects of agents."""
-        found = self.entity_differences()
+        found = entity_differences(check_model(self))
         return np.zeros(1 + self.n_features_in_) if found is None else found.agent_scales
 
     @classmethod
@@ -233,7 +227,7 @@ class HierarchicalEstimator(BaseEstimator):
         return self._settle(fit_central(self, read_training(self, given)), clock, library_of(given.X))
 
     @single_threaded_blas
-    def fit_streamed(self, data: StreamedEvents) -> Self:
+    def _fit_streamed(self, data: StreamedEvents) -> Self:
         """Fit the model to a table that has been read into a work folder; see `fit_files`."""
         clock = FitClock()
         ahead.prepare(ahead.for_fits(self._likelihood_name(), federated=self._is_federated))
@@ -252,8 +246,11 @@ class HierarchicalEstimator(BaseEstimator):
             self.server_ = server
             warn_of_interruption(model, server)
         found = model.comparison_
-        if found is not None and (warning := found.warning(fit_intercept=model.posterior_.layout.fit_intercept)):
-            give_warning(warning)
+        if found is not None:
+            one = model.n_clusters_ == 1
+            warning = found.warning(fit_intercept=model.posterior_.layout.fit_intercept, has_one_cluster=one)
+            if warning is not None:
+                give_warning(warning)
         if model.trace_ is not None:
             warn_of_chains(self, model)
         return self
@@ -330,7 +327,7 @@ class HierarchicalEstimator(BaseEstimator):
                 folder = Path(at_end.enter_context(TemporaryDirectory(prefix="fedhlcr-"))) / "fit"
             work = at_end.enter_context(open_work(Path(folder), file, plan, settings))
             ahead.prepare(ahead.for_files(likelihood, federated=self._is_federated))
-            self.fit_streamed(read_table(file, plan, work, shows_progress=self.verbose).events)
+            fit_streamed(self, read_table(file, plan, work, shows_progress=self.verbose).events)
             work.remove()
         return self
 
@@ -399,12 +396,6 @@ class HierarchicalEstimator(BaseEstimator):
         rows = self._read(given, UNPREDICTED)
         return self._model.means(rows)
 
-    def interval_of(
-        self, X: Any, agent: Any = None, entity: Any = None, level: float = 0.9, exposure: Any = None
-    ) -> tuple[FloatArray, FloatArray]:
-        """The ends of `predict_interval`, for any target; arguments as there."""
-        return self._ends(Given(X, agent=agent, entity=entity, exposure=exposure), level)
-
     def _ends(self, given: Given, level: float) -> tuple[FloatArray, FloatArray]:
         check_model(self)
         check_probability(level)
@@ -428,47 +419,6 @@ class HierarchicalEstimator(BaseEstimator):
         predicted = single_threaded_blas(posterior.mean)(rows.matrix, rows.profiles, rows.offset)
         return rows.target, predicted, weight, Counts.of(rows.profiles)
 
-    def events_of(self, X: Any, y: Any = None, agent: Any = None, entity: Any = None, exposure: Any = None) -> Given:
-        """Read events to compare with predictions: columns by name, without rows that have missing values.
-
-        Parameters
-        ----------
-        X, y, agent, entity, exposure : as in `score`
-
-        Returns
-        -------
-        Given
-            The same arguments, with encoded features, and columns in place of names.
-        """
-        rows = self._read(Given(X, y, agent, entity, exposure=exposure), LEFT_OUT, target=True).required()
-        given = rows.read.given
-        # who forgot ids has been warned already
-        is_sole = given.agent is None and self.sole_agent_ is not None
-        agent = rows.agent if rows.agent is not None or is_sole else NEW
-        return given._replace(agent=agent, entity=NEW if rows.entity is None else rows.entity)
-
-    def read_events(self, X: Any, agent: Any = None, entity: Any = None) -> EventRows:
-        """Read event rows as `predict` does; X, agent and entity as there."""
-        return self._read(Given(X, agent=agent, entity=entity), LEFT_OUT)
-
-    def numeric_target(self, y: Any, n_rows: int) -> FloatArray:
-        """Targets (n_rows,) as numbers, as in `fit`: 1 for the second of two classes, 0 for the first."""
-        return read_target(self.family, self._model.classes_, y, n_rows)
-
-    def profile_responsibilities(self, profiles: Profiles) -> FloatArray:
-        """Probability of each cluster for rows that were already looked up, (rows, n_clusters_)."""
-        return cluster_probabilities(check_model(self), profiles)
-
-    @single_threaded_blas
-    def entity_differences(self) -> EntityDifferences | None:
-        """How much entities of one cluster differ, in the user's units; None if the model takes them as equal."""
-        return entity_differences(check_model(self))
-
-    def entity_regressions(self) -> EntityCoef:
-        """The coefficients of all entities in standardised units, computed once."""
-        return check_model(self).entity_regressions
-
-    @single_threaded_blas
     def responsibilities(self, agent: Any = None, entity: Any = None) -> FloatArray:
         """Probability of each cluster for entities.
 
@@ -481,24 +431,7 @@ class HierarchicalEstimator(BaseEstimator):
         -------
         ndarray (n_clusters_,) for one entity, (n, n_clusters_) for arrays
         """
-        model = check_model(self)
-        agent, entity = (None if ids is NEW else ids for ids in (agent, entity))
-        sizes = {len(ids) for ids in (agent, entity) if ids is not None and np.ndim(ids)}
-        if len(sizes) > 1 or 0 in sizes:
-            raise ArgumentError(
-                "`agent` and `entity` must be one id each, or lists of the same length and not empty; "
-                f"their lengths are {sorted(sizes)}."
-            )
-        one = not sizes
-        n_rows = 1 if one else sizes.pop()
-        agent, entity = (
-            np.array([ids] * n_rows, dtype=object) if ids is not None and np.ndim(ids) == 0 else ids
-            for ids in (agent, entity)
-        )
-        known = model.schema.agents_or_sole(agent, n_rows)
-        profiles = model.schema.find(model.posterior_.memory.entities.index, known, entity, n_rows)
-        found = cluster_probabilities(model, profiles)
-        return found[0] if one else found
+        return check_model(self).responsibilities(agent, entity)
 
     @single_threaded_blas
     def curve(self, feature: str | int, cluster: int = 0, x: Any = None, level: float = 0.9) -> FeatureCurve:
@@ -550,20 +483,6 @@ class HierarchicalEstimator(BaseEstimator):
         adapted._model = with_diagnostics(model)
         return adapted
 
-    def entities_of(
-        self,
-        X: Any,
-        y: Any,
-        agent: Any = None,
-        entity: Any = None,
-        sample_weight: Any = None,
-        exposure: Any = None,
-    ) -> EntityData:
-        """The entities of a table and their Gram matrices, in the model's units; arguments as in `adapt`."""
-        given = Given(X, y, agent, entity, sample_weight, exposure)
-        rows = self._read(given, LEFT_OUT, target=True, needs_ids=True).required()
-        return self._model.entities_in(rows)
-
     def save(self, path: PathLike, *, public: bool = False) -> None:
         """Write the fitted model to one file, whole or not at all; `fedhlcr.load` reads it.
 
@@ -578,8 +497,7 @@ class HierarchicalEstimator(BaseEstimator):
 
     def summary(self) -> Summary:
         """A summary of the model: print it, or show it in a notebook."""
-        check_model(self)
-        return summarize(self)
+        return summarize(check_model(self))
 
     @single_threaded_blas
     def to_inference_data(
@@ -720,10 +638,10 @@ class HierarchicalEstimator(BaseEstimator):
 
     @single_threaded_blas
     def _table(self, columns: Callable[[Any, float], Columns], level: float, library: Any) -> Any:
-        check_model(self)
+        model = check_model(self)
         check_probability(level)
         name = chosen_library(library, self.frame_library_)
-        return make_frame(columns(self, float(level)), name)
+        return make_frame(columns(model, float(level)), name)
 
     @property
     def _repr_html_(self) -> Callable[[], str]:
@@ -739,7 +657,11 @@ class HierarchicalEstimator(BaseEstimator):
 
     @single_threaded_blas
     def _results_html(self) -> str:
-        return model_html(self)
+        return model_html(check_model(self))
+
+    def __fitted_model__(self) -> FittedModel:
+        check_is_fitted(self)
+        return self._model
 
     def __sklearn_is_fitted__(self) -> bool:
         return "_model" in vars(self)
@@ -751,21 +673,15 @@ def check_probability(level: Any) -> None:
         raise ArgumentError(f"`level` must lie between 0 and 1, but is {level!r}; 0.9 is a usual choice.")
 
 
-def check_model(model: Any) -> FittedModel:
-    """What a fitted estimator found; anything else is refused."""
-    if not isinstance(model, HierarchicalEstimator):
-        raise ArgumentTypeError(
-            f"`model` must be an estimator of fedhlcr, such as HLCRRegressor, but is of type {type(model).__name__}; "
-            "for a pipeline pass its last step, `pipeline[-1]`."
-        )
-    check_is_fitted(model)
-    return model._model
-
-
 def model_to_save(estimator: Any) -> FittedModel:
     """What a fitted estimator found, with the settings that it has now."""
     names = getattr(estimator, "feature_names_in_", None)
     return check_model(estimator).changed(settings=model_settings(estimator), feature_names=names)
+
+
+def fit_streamed(estimator: Any, data: StreamedEvents) -> None:
+    """Fit an estimator to a table that has been read into a work folder."""
+    estimator._fit_streamed(data)
 
 
 def set_found(estimator: HierarchicalEstimator, **values: Any) -> None:

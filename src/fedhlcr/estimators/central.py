@@ -11,7 +11,7 @@ from fedhlcr._support.streams import Stream
 from fedhlcr._support.wording import DRAW, SWEEP
 from fedhlcr.analysis.fit_comparison import compare_with_simpler
 from fedhlcr.estimators.curves import curve_columns, make_curves
-from fedhlcr.estimators.parameters import given_hyperparameters, model_settings, number_or_none
+from fedhlcr.estimators.parameters import given_hyperparameters, model_settings, number_or_none, saved_as
 from fedhlcr.estimators.progress import SweepProgress
 from fedhlcr.estimators.reading import TableToFit, thread_count
 from fedhlcr.exceptions import Advice, ConvergenceWarning, FitInterruptedWarning, warn_user
@@ -58,7 +58,7 @@ def fit_central(estimator: Any, table: TableToFit) -> FittedModel:
         progress.tell("summarising")
         settings = model_settings(estimator)
         model = replace(
-            FittedModel.settled(estimator.saved_as, settings, table.schema, table.seed, posterior),
+            FittedModel.settled(saved_as(estimator), settings, table.schema, table.seed, posterior),
             feature_quantiles_=quantiles,
             comparison_=comparison,
             trace_=trace,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 from fedhlcr._support.threads import single_threaded_blas
 from fedhlcr.data.frames import Given
@@ -57,8 +57,6 @@ class HLCRClassifier(CentralisedOutcomes, BinaryEstimator):
     >>> probabilities.shape == (len(table.y), 2)
     True
     """
-
-    saved_as: ClassVar[str] = "HLCRClassifier"
 
     @checking_parameters
     @single_threaded_blas
@@ -116,8 +114,6 @@ class FedHLCRClassifier(FederatedOutcomes, BinaryEstimator):
     >>> model.classes_
     array([0, 1])
     """
-
-    saved_as: ClassVar[str] = "FedHLCRClassifier"
 
     @checking_parameters
     @single_threaded_blas

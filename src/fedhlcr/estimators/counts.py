@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 from fedhlcr._support.threads import single_threaded_blas
 from fedhlcr.data.frames import Given
@@ -53,8 +53,6 @@ class HLCRCountRegressor(CentralisedOutcomes, CountEstimator):
     >>> bool((lower % 1 == 0).all())
     True
     """
-
-    saved_as: ClassVar[str] = "HLCRCountRegressor"
 
     @checking_parameters
     @single_threaded_blas
@@ -122,8 +120,6 @@ class FedHLCRCountRegressor(FederatedOutcomes, CountEstimator):
     >>> bool(model.dispersion_ > 0)
     True
     """
-
-    saved_as: ClassVar[str] = "FedHLCRCountRegressor"
 
     @checking_parameters
     @single_threaded_blas

@@ -11,6 +11,7 @@ from fedhlcr._support.arrays import FloatArray, IndexArray
 from fedhlcr.data.hierarchy import UNKNOWN
 from fedhlcr.data.ids import native_array
 from fedhlcr.estimators.base import HierarchicalPredictor
+from fedhlcr.posterior.fitted_model import check_model
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,7 @@ def read_drawn_events(
     model: HierarchicalPredictor, X: Any, y: Any = None, agent: Any = None, entity: Any = None, exposure: Any = None
 ) -> DrawnEvents:
     """Read and predict events for pictures; arguments as in `score`."""
+    model = check_model(model)
     X, y, agent, entity, _, exposure = model.events_of(X, y, agent, entity, exposure=exposure)
     rows = model.read_events(X, agent, entity)
     observed = model.numeric_target(y, len(rows.matrix))

@@ -18,7 +18,7 @@ from fedhlcr.data.hierarchy import EntityIndex, Hierarchy
 from fedhlcr.engines.in_process import InProcessEngine
 from fedhlcr.engines.ray import RayCluster
 from fedhlcr.estimators.curves import curve_columns, make_curves
-from fedhlcr.estimators.parameters import federation_settings, model_settings
+from fedhlcr.estimators.parameters import federation_settings, model_settings, saved_as
 from fedhlcr.estimators.private import check_private, settle_privately, simulate_private
 from fedhlcr.estimators.progress import RoundProgress
 from fedhlcr.estimators.reading import TableToFit, check_features, missing_policy, thread_count
@@ -265,7 +265,7 @@ def _posterior(estimator: Any, server: Server | PrivateServer, simulation: Simul
 def _settled(estimator: Any, server: Server, simulation: Simulation) -> FittedModel:
     settings = model_settings(estimator)
     posterior = _posterior(estimator, server, simulation)
-    return FittedModel.settled(estimator.saved_as, settings, simulation.schema, simulation.seed, posterior)
+    return FittedModel.settled(saved_as(estimator), settings, simulation.schema, simulation.seed, posterior)
 
 
 def _history(server: Server | PrivateServer, simulation: Simulation) -> dict[str, Any]:

@@ -127,7 +127,6 @@ class FedHLCRRegressor(RealEstimator):
     3
     """
 
-    saved_as: ClassVar[str] = "FedHLCRRegressor"
     _is_federated: ClassVar[bool] = True
     history_ = FoundIfAny[NDArray[np.void]]()
     stop_reason_ = FoundIfAny[str]()

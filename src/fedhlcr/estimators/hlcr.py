@@ -179,6 +179,10 @@ class HLCRRegressor(RealEstimator):
         Id of the agent if there was only one.
     frame_library_ : {"pandas", "polars", "pyarrow"} or None
         The dataframe library of X, in which tables such as `coef_table` are returned; None if X was an array.
+    family : Family
+        What the target is: its `name` is "real", "binary" or "count".
+    own_likelihood : str
+        Of the class: "auto", or the name of the registered likelihood that a subclass uses.
     recipe_ : Recipe or None
         How a raw table becomes features, if the model was fitted to a dataframe or by the command line.
     provenance_ : mapping
@@ -197,7 +201,6 @@ class HLCRRegressor(RealEstimator):
     >>> y_new_agent = model.predict(table.X, agent=NEW)
     """
 
-    saved_as: ClassVar[str] = "HLCRRegressor"
     trace_ = FoundIfAny[NDArray[np.void]]()
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = parameter_constraints("real", federated=False)
 

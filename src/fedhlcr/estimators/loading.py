@@ -19,7 +19,7 @@ from fedhlcr.storage.model_reader import read_model
 from fedhlcr.storage.reader import reading_errors
 
 ESTIMATORS: dict[str, type[HierarchicalEstimator]] = {
-    kind.saved_as: kind
+    kind.__name__: kind
     for kind in (
         *(HLCRRegressor, FedHLCRRegressor, HLCRClassifier, FedHLCRClassifier),
         *(HLCRCountRegressor, FedHLCRCountRegressor),

@@ -18,6 +18,7 @@ from fedhlcr.federation.settings import FederationSettings
 from fedhlcr.model.likelihood import AUTO
 from fedhlcr.privacy.differential_privacy import DifferentialPrivacy
 from fedhlcr.settings import LEARNABLE, SETTINGS, DeclaredSetting, settings_of
+from fedhlcr.storage.model_file import ESTIMATORS
 
 Fit = TypeVar("Fit", bound=Callable[..., Any])
 # What parameters may be besides the numbers, texts and switches that are declared.
@@ -78,6 +79,11 @@ def store(estimator: Any, arguments: dict[str, Any]) -> None:
     for name, value in arguments.items():
         if name not in ("self", "__class__"):
             setattr(estimator, name, value)
+
+
+def saved_as(estimator: Any) -> str:
+    """The name of an estimator in model files, which is that of its class."""
+    return next(kind.__name__ for kind in type(estimator).__mro__ if kind.__name__ in ESTIMATORS)
 
 
 def number_or_none(value: Any) -> Any:

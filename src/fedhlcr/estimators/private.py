@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from fedhlcr.data.hierarchy import Hierarchy
-from fedhlcr.estimators.parameters import model_settings
+from fedhlcr.estimators.parameters import model_settings, saved_as
 from fedhlcr.exceptions import ArgumentError, DataWarning, warn_user
 from fedhlcr.federation.history import RoundRecord
 from fedhlcr.federation.private.agents import PrivateAgents
@@ -94,7 +94,7 @@ def settle_privately(estimator: Any, posterior: Posterior, server: PrivateServer
     n_inputs = posterior.layout.n_inputs
     found = isinstance(estimator.n_clusters, str)
     return FittedModel(
-        estimator.saved_as,
+        saved_as(estimator),
         model_settings(estimator),
         schema,
         server.settings.seed,

@@ -15,8 +15,9 @@ from fedhlcr.analysis.axes import Axis, axis_of
 from fedhlcr.analysis.effects import feature_names, target_name
 from fedhlcr.analysis.links import NO_TARGET
 from fedhlcr.analysis.summary import MAX_FEATURES
-from fedhlcr.estimators.base import HierarchicalPredictor, check_model, check_probability
+from fedhlcr.estimators.base import HierarchicalPredictor, check_probability
 from fedhlcr.exceptions import ArgumentError
+from fedhlcr.posterior.fitted_model import FittedModel, check_model
 
 # Of more clusters, the largest are drawn.
 MAX_CLUSTERS = 16
@@ -88,11 +89,12 @@ def cluster_title(model: HierarchicalPredictor, shown: Sequence[int]) -> str:
     return "cluster" if len(shown) == model.n_clusters_ else f"cluster\n({len(shown)} of {model.n_clusters_})"
 
 
-def check_agents(model: Any) -> None:
-    """Refuse anything but a fitted model that knows agents."""
-    check_model(model)
-    if not len(model.posterior_.memory.entities):
+def check_agents(model: Any) -> FittedModel:
+    """What a fitted estimator found that knows agents; anything else is refused."""
+    found = check_model(model)
+    if not len(found.posterior_.memory.entities):
         raise ArgumentError("`model` is public and knows no agents; use the private model, or `adapt` it to some.")
+    return found
 
 
 def check_level(level: float | None, model: HierarchicalPredictor) -> None:

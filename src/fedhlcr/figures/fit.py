@@ -14,6 +14,7 @@ from fedhlcr.analysis.scores import N_BINS, calibration_bins
 from fedhlcr.data.inputs import log_exposure
 from fedhlcr.estimators.base import HierarchicalPredictor
 from fedhlcr.figures.figure import Mark, Panel, Scale, evenly
+from fedhlcr.posterior.fitted_model import check_model
 from fedhlcr.posterior.prediction import Profiles
 from fedhlcr.posterior.predictive import interval_ends
 
@@ -62,6 +63,7 @@ def interval_coverage(
 
     Of more than `most` events a sample is used. Returned are the shares, and the numbers of events used and of all.
     """
+    model = check_model(model)
     X, y, agent, entity, _, exposure = model.events_of(X, y, agent, entity, exposure=exposure)
     events = model.read_events(X, agent, entity)
     rows = evenly(len(events.matrix), most)

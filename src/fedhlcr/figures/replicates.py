@@ -19,6 +19,7 @@ from fedhlcr.data.inputs import log_exposure
 from fedhlcr.estimators.base import HierarchicalPredictor
 from fedhlcr.figures.choices import label_of_target
 from fedhlcr.figures.figure import Mark, Panel, Scale, evenly, level_scale
+from fedhlcr.posterior.fitted_model import check_model
 from fedhlcr.posterior.prediction import Profiles
 from fedhlcr.posterior.predictive import interval_ends
 from fedhlcr.posterior.replicates import replicate
@@ -96,6 +97,7 @@ def larger_shares(found: Replicated, link: Link | None) -> dict[str, float]:
 def _replicates(
     model: HierarchicalPredictor, X: Any, y: Any, agent: Any, entity: Any, exposure: Any, n: int
 ) -> Replicated:
+    model = check_model(model)
     X, y, agent, entity, _, exposure = model.events_of(X, y, agent, entity, exposure=exposure)
     events = model.read_events(X, agent, entity)
     observed = model.numeric_target(y, len(events.matrix))

@@ -93,11 +93,11 @@ def _labels(model: HierarchicalPredictor, target: str) -> dict[str, str]:
 
 def _records(model: Any) -> tuple[list[NDArray[np.void]], str, int]:
     """Records of each chain, the name of their step, and the first step with a kept draw."""
-    if hasattr(model, "history_"):
+    if getattr(model, "history_", None) is not None:
         # the survey, round 0, samples nothing
         rounds = model.history_[model.history_["round"] > 0]
         return [rounds], "round", int(rounds["round"][rounds["kept"]].min())
-    if not hasattr(model, "trace_"):
+    if getattr(model, "trace_", None) is None:
         raise ArgumentError(
             "the model has no trace: the server of a federation on Flower wrote it, and keeps the rounds in "
             "EXPERIMENT.history.json; read that file, or plot an estimator that was fitted here."

@@ -18,7 +18,7 @@ from fedhlcr.analysis.summary import shorten
 from fedhlcr.data import inputs
 from fedhlcr.data.hierarchy import UNKNOWN, row_agents, row_entities
 from fedhlcr.data.inputs import as_frame
-from fedhlcr.estimators.base import HierarchicalPredictor, check_model
+from fedhlcr.estimators.base import HierarchicalPredictor
 from fedhlcr.estimators.drawn_events import DrawnEvents
 from fedhlcr.exceptions import ArgumentError
 from fedhlcr.figures.choices import check_agents, check_level, chosen_axis, chosen_clusters, label_of_target
@@ -27,6 +27,7 @@ from fedhlcr.figures.lines import MAX_TOGETHER, effect_panels, entity_panel, rea
 from fedhlcr.figures.palette import cluster_style, ink_on
 from fedhlcr.figures.replicates import replicate_panel
 from fedhlcr.plot._drawing import axes_or_new, draw, draw_panels, panels_or_new
+from fedhlcr.posterior.fitted_model import FittedModel, check_model
 
 __all__ = [
     "calibration",
@@ -94,7 +95,7 @@ def effects(
     -------
     ax : Axes, or an array of them (clusters,) if every cluster has one
     """
-    check_model(model)
+    model = check_model(model)
     check_level(level, model)
     shown = chosen_clusters(model, clusters)
     events = read_given_events(model, X, y, agent, entity, exposure)
@@ -153,7 +154,7 @@ def entity(
     -------
     ax : Axes
     """
-    check_agents(model)
+    model = check_agents(model)
     check_level(level, model)
     position = _position(model, agent, entity)
     events = _own_events(model, position, agent, entity, X, y, exposure)
@@ -261,7 +262,7 @@ def posterior_predictive(
     -------
     ax : Axes
     """
-    check_model(model)
+    model = check_model(model)
     if not isinstance(n_replicates, int | np.integer) or n_replicates < 20:
         raise ArgumentError(f"`n_replicates` must be a whole number of at least 20, but is {n_replicates!r}.")
     panel = replicate_panel(model, (X, y, agent, entity, exposure), int(n_replicates), target)
@@ -296,7 +297,7 @@ def predicted_against_observed(
     -------
     ax : Axes
     """
-    _check_real(model)
+    model = _check_real(model)
     X, y, agent, entity, *_ = model.events_of(X, y, agent, entity)
     predicted = model.predict_moments(X, agent, entity).mean
     observed = inputs.target_vector(y, len(predicted))
@@ -330,18 +331,19 @@ def calibration(
     -------
     ax : Axes
     """
-    _check_real(model)
+    model = _check_real(model)
     inside, n_events, _ = interval_coverage(model, X, y, agent, entity, None, LEVELS, MAX_EVENTS)
     return draw(calibration_panel(inside, LEVELS, n_events), axes_or_new(ax), loc="upper left")
 
 
-def _check_real(model: Any) -> None:
-    """Refuse anything but a fitted model of real numbers."""
-    check_model(model)
-    if link_of(model) is not None:
+def _check_real(model: Any) -> FittedModel:
+    """What a fitted model of real numbers found; anything else is refused."""
+    found = check_model(model)
+    if link_of(found) is not None:
         raise ArgumentError(
             "`model` predicts classes or counts, but this plot is for real numbers; use `plot.reliability` for it."
         )
+    return found
 
 
 def reliability(
@@ -371,7 +373,7 @@ def reliability(
     -------
     ax : Axes
     """
-    check_model(model)
+    model = check_model(model)
     if (link := link_of(model)) is None:
         raise ArgumentError(
             "`model` predicts real numbers; use `plot.predicted_against_observed` and `plot.calibration` for it."

@@ -15,7 +15,7 @@ from fedhlcr.analysis.comparison import Comparison
 from fedhlcr.analysis.effects import step_sizes
 from fedhlcr.analysis.summary import shorten
 from fedhlcr.data import inputs
-from fedhlcr.estimators.base import HierarchicalPredictor, check_model
+from fedhlcr.estimators.base import HierarchicalPredictor
 from fedhlcr.exceptions import ArgumentError
 from fedhlcr.figures.agents import by_main_cluster, certainty_panel, weight_panel
 from fedhlcr.figures.choices import check_agents, check_level, chosen_clusters, chosen_features
@@ -34,6 +34,7 @@ from fedhlcr.plot._drawing import (
     panels_or_new,
 )
 from fedhlcr.posterior.alignment import mean_compositions
+from fedhlcr.posterior.fitted_model import check_model
 
 __all__ = [
     "agent_map",
@@ -98,7 +99,7 @@ def coefficients(
     -------
     ax : Axes, or an array of them (features,) if `scale` is "own"
     """
-    check_model(model)
+    model = check_model(model)
     check_level(level, model)
     for name, value, known in (("per", per, tuple(PER)), ("scale", scale, SCALES)):
         if value not in known:
@@ -155,7 +156,7 @@ def ratios(
     -------
     ax : Axes
     """
-    check_model(model)
+    model = check_model(model)
     check_level(level, model)
     shown = chosen_clusters(model, clusters)
     rows = chosen_features(model, features, step_sizes(model))
@@ -195,7 +196,7 @@ def curves(
     -------
     ax : Axes, or an array of them (features,) if several features are drawn
     """
-    check_model(model)
+    model = check_model(model)
     check_level(level, model)
     shown = chosen_clusters(model, clusters)
     chosen = curve_axes(model, feature)
@@ -227,7 +228,7 @@ def cluster_weights(model: HierarchicalPredictor, ax: Axes | None = None, *, lev
     -------
     ax : Axes
     """
-    check_model(model)
+    model = check_model(model)
     check_level(level, model)
     ax = draw(weight_panel(model, level), axes_or_new(ax))
     ax.grid(visible=False, axis="x")
@@ -251,7 +252,7 @@ def agent_map(model: HierarchicalPredictor, ax: Axes | None = None) -> Axes:
     -------
     ax : Axes
     """
-    check_agents(model)
+    model = check_agents(model)
     shares = mean_compositions(model.posterior_.memory, model.alignment_)
     order, main = by_main_cluster(shares)
     ax = axes_or_new(ax)
@@ -287,7 +288,7 @@ def label_certainty(model: HierarchicalPredictor, ax: Axes | None = None) -> Axe
     -------
     ax : Axes
     """
-    check_agents(model)
+    model = check_agents(model)
     return draw(certainty_panel(model), axes_or_new(ax), loc="lower right")
 
 
@@ -312,7 +313,7 @@ def traces(
     -------
     ax : Axes
     """
-    check_model(model)
+    model = check_model(model)
     return draw(trace_panel(model, quantity, target), axes_or_new(ax))
 
 

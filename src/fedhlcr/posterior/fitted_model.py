@@ -19,8 +19,10 @@ from fedhlcr._support.threads import single_threaded_blas
 from fedhlcr.data.families import Family
 from fedhlcr.data.frames import Given
 from fedhlcr.data.hierarchy import build_hierarchy
+from fedhlcr.data.ids import NEW
 from fedhlcr.data.recipe import Recipe
-from fedhlcr.exceptions import ArgumentError
+from fedhlcr.data.targets import read_target
+from fedhlcr.exceptions import ArgumentError, ArgumentTypeError
 from fedhlcr.kernels import ahead
 from fedhlcr.model.curves import Curves
 from fedhlcr.model.gram import entity_grams
@@ -28,9 +30,9 @@ from fedhlcr.posterior import alignment
 from fedhlcr.posterior.alignment import Alignment
 from fedhlcr.posterior.diagnostics import Diagnostic, diagnose
 from fedhlcr.posterior.entity_coef import EntityCoef, entity_coef
-from fedhlcr.posterior.event_rows import UNPREDICTED, EventRows, Schema, read_rows
+from fedhlcr.posterior.event_rows import LEFT_OUT, UNPREDICTED, EventRows, Schema, read_rows
 from fedhlcr.posterior.memory import AgentMemory
-from fedhlcr.posterior.prediction import Posterior
+from fedhlcr.posterior.prediction import Posterior, Profiles
 from fedhlcr.posterior.predictive import Moments
 from fedhlcr.posterior.user_units import coef_transform, to_user_units
 from fedhlcr.privacy.differential_privacy import PrivacyPlan
@@ -273,6 +275,65 @@ class FittedModel:
         """Ends of intervals, as those of an estimator."""
         return self.interval(self.read(Given(X, agent=agent, entity=entity, exposure=exposure), UNPREDICTED), level)
 
+    def cluster_probabilities(self, profiles: Profiles) -> FloatArray:
+        """(rows, clusters) probability of each cluster for rows that were already looked up."""
+        gather = self.alignment_.gather
+        blocks = [gather(np.moveaxis(block, 1, 0)) for _, block in self.posterior_.blocks(profiles)]
+        return np.concatenate(blocks)[profiles.of_row]
+
+    @single_threaded_blas
+    def responsibilities(self, agent: Any = None, entity: Any = None) -> FloatArray:
+        """Probability of each cluster for entities, as that of an estimator."""
+        agent, entity = (None if ids is NEW else ids for ids in (agent, entity))
+        sizes = {len(ids) for ids in (agent, entity) if ids is not None and np.ndim(ids)}
+        if len(sizes) > 1 or 0 in sizes:
+            raise ArgumentError(
+                "`agent` and `entity` must be one id each, or lists of the same length and not empty; "
+                f"their lengths are {sorted(sizes)}."
+            )
+        one = not sizes
+        n_rows = 1 if one else sizes.pop()
+        agent, entity = (
+            np.array([ids] * n_rows, dtype=object) if ids is not None and np.ndim(ids) == 0 else ids
+            for ids in (agent, entity)
+        )
+        known = self.schema.agents_or_sole(agent, n_rows)
+        profiles = self.schema.find(self.posterior_.memory.entities.index, known, entity, n_rows)
+        found = self.cluster_probabilities(profiles)
+        return found[0] if one else found
+
+    def read_events(self, X: Any, agent: Any = None, entity: Any = None) -> EventRows:
+        """Read event rows as `predict` does; X, agent and entity as there."""
+        return self.read(Given(X, agent=agent, entity=entity), LEFT_OUT)
+
+    def events_of(self, X: Any, y: Any = None, agent: Any = None, entity: Any = None, exposure: Any = None) -> Given:
+        """Read events to compare with predictions: columns in place of names, without rows with missing values.
+
+        Parameters
+        ----------
+        X, y, agent, entity, exposure : as in `score`
+
+        Returns
+        -------
+        Given
+            The same arguments, with encoded features.
+        """
+        rows = self.read(Given(X, y, agent, entity, exposure=exposure), LEFT_OUT, target=True).required()
+        given = rows.read.given
+        # who forgot ids has been warned already
+        is_sole = given.agent is None and self.schema.sole_agent is not None
+        agent = rows.agent if rows.agent is not None or is_sole else NEW
+        return given._replace(agent=agent, entity=NEW if rows.entity is None else rows.entity)
+
+    def numeric_target(self, y: Any, n_rows: int) -> FloatArray:
+        """(n_rows,) targets as numbers, as in `fit`: 1 for the second of two classes, 0 for the first."""
+        return read_target(self.schema.family, self.schema.classes, y, n_rows)
+
+    def entities_of(self, X: Any, y: Any, agent: Any = None, entity: Any = None) -> EntityData:
+        """The entities of a table and their Gram matrices, in the model's units."""
+        given = Given(X, y, agent, entity)
+        return self.entities_in(self.read(given, LEFT_OUT, target=True, needs_ids=True).required())
+
     def entities_in(self, rows: EventRows) -> EntityData:
         """The entities of the events of a table, with their Gram matrices in the model's units."""
         if rows.entity is None:
@@ -308,9 +369,14 @@ class FittedModel:
         return replace(self, posterior_=replace(posterior, memory=nobody), feature_quantiles_=None)
 
 
-def require_fitted(model: Any) -> None:
-    """Refuse an estimator that is not fitted."""
-    if not isinstance(model, FittedModel):
-        from sklearn.utils.validation import check_is_fitted
-
-        check_is_fitted(model)
+def check_model(model: Any) -> FittedModel:
+    """What a fitted estimator found; anything else is refused."""
+    if isinstance(model, FittedModel):
+        return model
+    if not hasattr(model, "__fitted_model__"):
+        raise ArgumentTypeError(
+            f"`model` must be an estimator of fedhlcr, such as HLCRRegressor, but is of type {type(model).__name__}; "
+            "for a pipeline pass its last step, `pipeline[-1]`."
+        )
+    found: FittedModel = model.__fitted_model__()
+    return found

@@ -21,6 +21,7 @@ from fedhlcr.data.hierarchy import UNKNOWN
 from fedhlcr.estimators.base import HierarchicalPredictor
 from fedhlcr.figures.palette import color_class
 from fedhlcr.figures.svg import LONG_TICK
+from fedhlcr.posterior.fitted_model import check_model
 from fedhlcr.report.entity_lines import DrawnAxis, drawn_axes, entity_lines, pack_events, pack_lines
 from fedhlcr.report.events import DrawnEvents
 from fedhlcr.report.findings import Findings, ListedEntities
@@ -208,7 +209,7 @@ def coordinates(model: HierarchicalPredictor) -> FloatArray:
     slopes = model.entity_coef_
     posterior = model.posterior_
     level = model.entity_intercept_ + slopes @ model.feature_means_
-    every = posterior.standardization.feature_slopes(posterior.layout, model.entity_regressions().mean)
+    every = posterior.standardization.feature_slopes(posterior.layout, check_model(model).entity_regressions.mean)
     return np.column_stack([level, slopes * model.feature_spreads_, every[:, posterior.layout.n_inputs :]])
 
 

@@ -11,6 +11,7 @@ from fedhlcr._support.arrays import FloatArray, IndexArray
 from fedhlcr._support.threads import single_threaded_blas
 from fedhlcr._support.wording import AGENT
 from fedhlcr.analysis.axis_words import describe_effects
+from fedhlcr.analysis.effects import entity_noise
 from fedhlcr.analysis.facts import SURE, AgentFacts, Facts, UserNames
 from fedhlcr.analysis.names import begins_with, named, names_to_show
 from fedhlcr.report.packing import rows_that_fit, size_of_agents, size_of_entities
@@ -111,7 +112,7 @@ class Findings(Facts):
         scatter = noise = observed = None
         if self.link is None:
             scatter = np.sqrt(self.residual_squares[chosen] / np.maximum(n_events, 1e-300))
-            noise = self.model.entity_noise_[chosen]
+            noise = entity_noise(self.model)[chosen]
         else:
             totals, exposures = self.totals
             observed = totals[chosen] / np.maximum(exposures[chosen], 1e-300)

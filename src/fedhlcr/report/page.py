@@ -20,10 +20,11 @@ from fedhlcr.analysis.evaluation import Evaluation, HeldOut, evaluate
 from fedhlcr.analysis.links import NO_TARGET
 from fedhlcr.analysis.scores import METRICS, SHOWN
 from fedhlcr.analysis.words import how_sure, mixed_group, sure_in_words
-from fedhlcr.estimators.base import HierarchicalPredictor, check_model
+from fedhlcr.estimators.base import HierarchicalPredictor
 from fedhlcr.exceptions import ArgumentTypeError
 from fedhlcr.figures import svg
 from fedhlcr.kernels import ahead
+from fedhlcr.posterior.fitted_model import check_model
 from fedhlcr.report import sections, story
 from fedhlcr.report.checks import calibrate, residual_chart
 from fedhlcr.report.doubts import find_doubts
@@ -84,7 +85,7 @@ def render_report(
     >>> render_report(model).splitlines()[0]
     '<!doctype html>'
     """
-    check_model(model)
+    model = check_model(model)
     for name, table in (("held_out", held_out), ("events", events)):
         if table is not None and not isinstance(table, HeldOut):
             raise ArgumentTypeError(

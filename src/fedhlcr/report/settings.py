@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 from collections.abc import Mapping
 from dataclasses import is_dataclass
@@ -18,6 +17,7 @@ from fedhlcr.data.ids import canonical_text
 from fedhlcr.data.recipe import Recipe
 from fedhlcr.data.terms import term_name
 from fedhlcr.estimators.base import HierarchicalPredictor
+from fedhlcr.settings import SETTINGS
 from fedhlcr.storage.model_file import plain_settings
 
 # Parameters that do not change the result.
@@ -35,9 +35,9 @@ def reproduction(facts: Facts, code: str | None = None) -> dict[str, Any]:
     parameters : (name, value, whether it is the default)
     """
     model = facts.model
-    defaults = inspect.signature(type(model).__init__).parameters
-    given = plain_settings(model.get_params(deep=False))
-    is_default = {name: _is_default(value, defaults[name].default) for name, value in given.items()}
+    given = plain_settings(model.settings)
+    family = model.family.name
+    is_default = {name: _is_default(value, SETTINGS[name].default_for(family)) for name, value in given.items()}
     changed = {
         name: value
         for name, value in given.items()
@@ -49,7 +49,7 @@ def reproduction(facts: Facts, code: str | None = None) -> dict[str, Any]:
     privacy = privacy_words(model)
     provenance = [(printable(key), _as_text(value)) for key, value in model.provenance_.items() if key != "command"]
     return {
-        "estimator": type(model).__name__,
+        "estimator": model.saved_as,
         "parameters": [
             (name, _as_text(value), is_default[name]) for name, value in given.items() if name != "checkpoint"
         ],
@@ -140,7 +140,7 @@ def _as_text(value: Any) -> str:
 
 def _snippet(model: HierarchicalPredictor, changed: dict[str, Any]) -> str:
     """Python code that fits the same model."""
-    name = type(model).__name__
+    name = model.saved_as
     recipe = model.recipe_
     if recipe is not None:
         if recipe.categorical:
@@ -164,7 +164,7 @@ def _fit_call(model: HierarchicalPredictor) -> list[str]:
         return ["# frame: the table with the columns of the formula", f"model.fit(frame{exposure})"]
     ids = {role: repr(column) if column else role for role, column in _id_columns(model).items()}
     given = "".join(f", {role}={value}" for role, value in ids.items())
-    if recipe is not None and hasattr(model, "feature_names_in_"):
+    if recipe is not None and model.feature_names_in_ is not None:
         y = repr(recipe.target) if recipe.target else "y"
         features = "the ids and these features" if recipe.target else "these features, and ids that are named"
         return [f"# frame: the table with {features}", f"model.fit(frame, {y}{given}{exposure})"]

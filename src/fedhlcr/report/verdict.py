@@ -205,6 +205,6 @@ def _advice(findings: Findings, rival: str) -> str:
     entity = findings.names.entity.one
     _, use = RIVALS.get(rival, ("", ""))
     if rival == MIXED_MODEL and findings.link is not None:
-        use = f'`{type(findings.model).__name__}(n_clusters=1, effects="entity")`'
+        use = f'`{findings.model.saved_as}(n_clusters=1, effects="entity")`'
     words = f": {use.format(entity=entity)}" if use else ""
     return f"If you want predictions, use {rival_name(rival, entity)}{words}."

@@ -32,6 +32,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedhlcr._support.version import __version__
+from fedhlcr.data.families import BINARY, COUNT, REAL, Family
 from fedhlcr.data.hierarchy import numbered
 from fedhlcr.data.ids import Ids, canonical_text
 from fedhlcr.data.texts import Texts
@@ -42,6 +43,17 @@ from fedhlcr.storage import records
 from fedhlcr.storage.codec import Record
 from fedhlcr.storage.model_facts import PRIVATE
 
+# The estimators that write files, by their names, and what their targets are.
+ESTIMATORS: dict[str, Family] = {
+    "HLCRRegressor": REAL,
+    "FedHLCRRegressor": REAL,
+    "HLCRClassifier": BINARY,
+    "FedHLCRClassifier": BINARY,
+    "HLCRCountRegressor": COUNT,
+    "FedHLCRCountRegressor": COUNT,
+}
+# The estimators that stand for what the server of a federation wrote.
+FEDERATED = {family.name: name for name, family in ESTIMATORS.items() if name.startswith("Fed")}
 # Settings that belong to the machine or the run, not to the model, with the values that a loaded model has.
 UNSAVED: dict[str, Any] = {
     "n_threads": None,

@@ -16,7 +16,6 @@ from fedhlcr._support.checks import not_negative, within
 from fedhlcr._support.threads import available_threads
 from fedhlcr.analysis.verdict import FitComparison
 from fedhlcr.data.events import EventStore
-from fedhlcr.data.families import BINARY, COUNT, REAL, Family
 from fedhlcr.data.hierarchy import EntityIndex, numbered
 from fedhlcr.data.ids import NO_ROWS, Ids
 from fedhlcr.data.recipe import Recipe
@@ -38,7 +37,7 @@ from fedhlcr.samplers.state import EntityData
 from fedhlcr.storage import codec
 from fedhlcr.storage.atomic import PathLike
 from fedhlcr.storage.model_facts import KIND, PRIVATE, RECORD_VERSION, open_pages, opened
-from fedhlcr.storage.model_file import UNSAVED, with_later_settings
+from fedhlcr.storage.model_file import ESTIMATORS, FEDERATED, UNSAVED, with_later_settings
 from fedhlcr.storage.reader import RecordReader, reading_errors
 from fedhlcr.storage.records import from_record
 
@@ -58,17 +57,6 @@ ABOUT: dict[str, type | tuple[type, ...]] = {
     "provenance": dict,
 }
 
-# The estimators that write files, by their names, and what their targets are.
-ESTIMATORS: dict[str, Family] = {
-    "HLCRRegressor": REAL,
-    "FedHLCRRegressor": REAL,
-    "HLCRClassifier": BINARY,
-    "FedHLCRClassifier": BINARY,
-    "HLCRCountRegressor": COUNT,
-    "FedHLCRCountRegressor": COUNT,
-}
-# The estimators that stand for what the server of a federation wrote.
-FEDERATED = {family.name: name for name, family in ESTIMATORS.items() if name.startswith("Fed")}
 # Rounding errors of a mean square that is 0.
 LEAST_SQUARES = 1e-9
 
