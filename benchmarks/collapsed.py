@@ -10,7 +10,8 @@ from benchmarks.timing import Side, alternate
 from fedhlcr._support.streams import Stream
 from fedhlcr.data.hierarchy import Hierarchy
 from fedhlcr.kernels.labels import keyed_uniforms
-from fedhlcr.model.priors import ModelSpec, constant_coef_prior
+from fedhlcr.model.priors import ModelSpec
+from fedhlcr.model.regression import CoefPrior
 from fedhlcr.reference import LiteralHLCR
 from fedhlcr.samplers import blocked, collapsed
 from fedhlcr.samplers.state import ChainState, EntityData
@@ -60,7 +61,7 @@ def literal_twin(hierarchy: Hierarchy, start: ChainState) -> LiteralHLCR:
         start.labels.copy(),
         N_CLUSTERS,
         NOISE_SCALE,
-        constant_coef_prior(COEF_SCALE, design.shape[1]),
+        CoefPrior(np.zeros(design.shape[1]), np.full(design.shape[1], COEF_SCALE)),
         GLOBAL_CONCENTRATION,
         AGENT_CONCENTRATION,
     )

@@ -7,8 +7,7 @@ from itertools import product
 import numpy as np
 from scipy.special import gammaln, logsumexp
 
-from fedhlcr.model.priors import constant_coef_prior
-from fedhlcr.model.regression import log_evidence
+from fedhlcr.model.regression import CoefPrior, log_evidence
 
 
 def stirling(n: int) -> np.ndarray:
@@ -43,7 +42,7 @@ def log_label_prior(labels, agent_of, n_clusters, alpha, beta) -> float:
 def exact_posterior(entities, n_clusters, noise_scale, coef_scale, alpha, beta):
     """All labelings, (labelings, entities), and their posterior probabilities."""
     layout, agent_of = entities.layout, entities.index.agent_of
-    prior = constant_coef_prior(coef_scale, layout.n_coef)
+    prior = CoefPrior(np.zeros(layout.n_coef), np.full(layout.n_coef, coef_scale))
     labelings = np.array(list(product(range(n_clusters), repeat=len(entities))))
     log_p = []
     for labels in labelings:

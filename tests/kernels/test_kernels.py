@@ -16,7 +16,8 @@ from fedhlcr.kernels import labels as kernels
 from fedhlcr.kernels import mixtures
 from fedhlcr.kernels import uniforms as keyed
 from fedhlcr.kernels.arguments import EntityArrays
-from fedhlcr.model.priors import ModelSpec, constant_coef_prior
+from fedhlcr.model.priors import ModelSpec
+from fedhlcr.model.regression import CoefPrior
 from fedhlcr.model.schema import GRAMS
 from fedhlcr.reference import LiteralHLCR, blend_agents, relabel_agents
 from fedhlcr.samplers import blocked, collapsed
@@ -184,7 +185,7 @@ def test_collapsed_sweep_equals_literal_algorithm_2():
         state.labels.copy(),
         3,
         0.6,
-        constant_coef_prior(1.2, 3),
+        CoefPrior(np.zeros(3), np.full(3, 1.2)),
         2.0,
         0.7,
     )

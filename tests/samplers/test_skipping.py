@@ -16,7 +16,7 @@ from fedhlcr.model.priors import ModelSpec
 from fedhlcr.reference import relabel_agents, square_roots
 from fedhlcr.samplers import blocked, skipping
 from fedhlcr.samplers.chain import ChainPlan, run_chain
-from fedhlcr.samplers.skipping import LabelCertainty
+from fedhlcr.samplers.skipping import CertainLabels
 from fedhlcr.samplers.state import label_law
 from tests.mutants import SKIPPING_MUTATIONS, skipping_mutant
 from tests.problems import entities_from
@@ -31,7 +31,7 @@ def problem(name, seed=0, likelihood=Gaussian, n_threads=1):
     return replace(entities, likelihood=likelihood(entities.layout), n_threads=n_threads)
 
 
-class Counting(LabelCertainty):
+class Counting(CertainLabels):
     """Notes the modes and the shares of entities scored."""
 
     def __init__(self, n_entities):
@@ -69,7 +69,7 @@ def test_chain_with_skipping_is_the_chain_without(name, n_clusters, likelihood, 
     found = [chain(problem(name, 1, likelihood, n_threads), 1, n_clusters) for n_threads in (1, 2)]
     assert name == "H" or SKIP in counting[0].modes
     assert counting[0].shares == counting[1].shares
-    monkeypatch.setattr(blocked, "Certainty", lambda n_entities: LabelCertainty(0 * n_entities))
+    monkeypatch.setattr(blocked, "Certainty", lambda n_entities: CertainLabels(0 * n_entities))
     expected = chain(problem(name, 1, likelihood), 1, n_clusters)
     for result in found:
         assert result.trace == expected.trace
@@ -157,7 +157,7 @@ def test_roots_bound_the_readable_ones():
     """What is remembered errs on the safe side, by no more than single precision."""
     entities, stream = problem("S"), Stream(1)
     state = blocked.initial_state(entities, ModelSpec(), 5, stream)
-    certainty = LabelCertainty(len(entities))
+    certainty = CertainLabels(len(entities))
     blocked.relabel_agents(entities.likelihood, entities.part({}, 1, stream), state.globals, state.labels, certainty)
     own, other, reach = certainty._roots
     best, second, trace = square_roots(entities.layout, entities.grams, state.globals.coef)

@@ -102,7 +102,7 @@ def compare_cluster_counts(
     prototype = clone(_prototype(estimator))
     if not isinstance(n_splits, Integral) or n_splits < 1:
         raise ArgumentError(f"`n_splits` must be a whole number of at least 1, but is {n_splits!r}.")
-    events = _Events.read(prototype, X, y, agent, entity)
+    events = _EventsToSelect.read(prototype, X, y, agent, entity)
     prototype = _with_curve_positions(_for_matrices(prototype, events), events)
     candidates: list[int | str] = [*_checked_counts(counts, events.n_entities), AUTO]
     rng = check_random_state(random_state)
@@ -122,7 +122,7 @@ def compare_cluster_counts(
     return _compared(trials, np.concatenate(groups))
 
 
-class _Events(NamedTuple):
+class _EventsToSelect(NamedTuple):
     """A user's table in numbers and ids; `pair` numbers the agent–entity pairs, `names` are those of the features."""
 
     X: FloatArray
@@ -134,7 +134,7 @@ class _Events(NamedTuple):
     fits_intercept: bool
 
     @classmethod
-    def read(cls, estimator: HLCRRegressor, X: Any, y: Any, agent: Any, entity: Any) -> _Events:
+    def read(cls, estimator: HLCRRegressor, X: Any, y: Any, agent: Any, entity: Any) -> _EventsToSelect:
         learned = learn_table(estimator, Given(X, y, agent, entity))
         given = learned.table.events.given
         matrix = inputs.feature_matrix(given.X)
@@ -153,9 +153,11 @@ class _Events(NamedTuple):
     def n_entities(self) -> int:
         return int(self.pair.max()) + 1
 
-    def take(self, rows: NDArray[np.intp]) -> _Events:
+    def take(self, rows: NDArray[np.intp]) -> _EventsToSelect:
         agent, entity = (None if ids is None else ids.take(rows) for ids in (self.agent, self.entity))
-        return _Events(self.X[rows], self.y[rows], agent, entity, self.pair[rows], self.names, self.fits_intercept)
+        return _EventsToSelect(
+            self.X[rows], self.y[rows], agent, entity, self.pair[rows], self.names, self.fits_intercept
+        )
 
     def hold_out(self, fraction: float, rng: np.random.RandomState) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
         if self.entity is None:
@@ -194,13 +196,13 @@ def _prototype(estimator: Any) -> HLCRRegressor:
     return estimator
 
 
-def _for_matrices(estimator: HLCRRegressor, events: _Events) -> HLCRRegressor:
+def _for_matrices(estimator: HLCRRegressor, events: _EventsToSelect) -> HLCRRegressor:
     """The estimator for tables that were read before, as matrices without names and gaps."""
     settings = {"categories": "auto", "missing": "refuse", "formula": None, "fit_intercept": events.fits_intercept}
     return clone(estimator).set_params(**settings)
 
 
-def _with_curve_positions(estimator: HLCRRegressor, events: _Events) -> HLCRRegressor:
+def _with_curve_positions(estimator: HLCRRegressor, events: _EventsToSelect) -> HLCRRegressor:
     """The estimator with the columns of `curves` as positions: the fits get a matrix, which has no names."""
     if isinstance(estimator.curves, str):
         return estimator
@@ -222,7 +224,7 @@ def _checked_counts(counts: Iterable[int] | None, n_entities: int) -> list[int]:
     return sorted({int(count) for count in given})
 
 
-def _try(model: HLCRRegressor, train: _Events, test: _Events) -> _Trial:
+def _try(model: HLCRRegressor, train: _EventsToSelect, test: _EventsToSelect) -> _Trial:
     with warnings.catch_warnings():
         # a user who interrupts one fit wants to end the whole comparison
         warnings.simplefilter("error", FitInterruptedWarning)

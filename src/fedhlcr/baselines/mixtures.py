@@ -309,7 +309,7 @@ class FedEMRegressor(FederatedRival[AgentMixtures]):
 
     def _train(self, data: Standardized, settings: Settings) -> list[Round[AgentMixtures]]:
         n_classes = settings["n_classes"]
-        table = _Table.of(data)
+        table = _AgentEvents.of(data)
         rng = np.random.default_rng(self.random_state)
         n_starts = self.n_init if n_classes > 1 else 1
         runs = [_Run(table, n_classes, self.participation, rng) for _ in range(n_starts)]
@@ -320,7 +320,7 @@ class FedEMRegressor(FederatedRival[AgentMixtures]):
         return best.rounds
 
 
-class _Table(NamedTuple):
+class _AgentEvents(NamedTuple):
     """Events sorted by agent; those of agent i are [first[i], first[i + 1])."""
 
     events: MixtureUnits
@@ -328,7 +328,7 @@ class _Table(NamedTuple):
     owner: IndexArray  # (events,) agent of each
 
     @classmethod
-    def of(cls, data: Standardized) -> _Table:
+    def of(cls, data: Standardized) -> _AgentEvents:
         first = data.first_event
         return cls(MixtureUnits.events(data), first, np.repeat(np.arange(len(first) - 1), np.diff(first)))
 
@@ -344,7 +344,7 @@ class _Table(NamedTuple):
 class _Run:
     """The rounds of one start."""
 
-    def __init__(self, table: _Table, n_classes: int, participation: float, rng: np.random.Generator) -> None:
+    def __init__(self, table: _AgentEvents, n_classes: int, participation: float, rng: np.random.Generator) -> None:
         self._table = table
         self._rng = rng
         self._attendance = RandomCohorts(len(table.sizes), participation)

@@ -70,10 +70,10 @@ class SharedTable:
                 bar.reach(sampler.n_events)
         self.sample = sampler.sample()
 
-    def _events(self, entity: IndexArray, columns: FloatArray) -> _Events:
+    def _events(self, entity: IndexArray, columns: FloatArray) -> _SharedEvents:
         encoder = self._data.sorter.encoder
         target = self._data.read_target(encoder.targets(columns))
-        return _Events(entity, encoder.features(columns), target, encoder.exposures(columns))
+        return _SharedEvents(entity, encoder.features(columns), target, encoder.exposures(columns))
 
     def _file_of_blocks(self) -> IndexArray:
         """(blocks,) the position of the file that each block of the spool is from."""
@@ -97,7 +97,7 @@ class SharedTable:
         )
 
 
-class _Events(NamedTuple):
+class _SharedEvents(NamedTuple):
     """Events that are fitted, as numbers."""
 
     entity: IndexArray
@@ -105,9 +105,9 @@ class _Events(NamedTuple):
     y: FloatArray
     exposure: FloatArray | None
 
-    def take(self, places: IndexArray) -> _Events:
+    def take(self, places: IndexArray) -> _SharedEvents:
         exposure = None if self.exposure is None else self.exposure[places]
-        return _Events(self.entity[places], self.X[places], self.y[places], exposure)
+        return _SharedEvents(self.entity[places], self.X[places], self.y[places], exposure)
 
 
 def _by_owner(entity: IndexArray, bounds: IndexArray) -> list[IndexArray]:
@@ -133,7 +133,7 @@ class _Share:
         self.files = set[int]()
         self.digest = EventDigest()
 
-    def add(self, file: int, kept: NDArray[np.bool_], fitted: _Events) -> None:
+    def add(self, file: int, kept: NDArray[np.bool_], fitted: _SharedEvents) -> None:
         """See the next events of the table, of which those that are kept are `fitted`."""
         self.files.add(file)
         if self._holds_out:
@@ -155,7 +155,7 @@ class _Sampler:
         self._y = np.empty(len(self._rows))
         self.n_events = 0
 
-    def add(self, events: _Events) -> None:
+    def add(self, events: _SharedEvents) -> None:
         places = np.empty(len(events.entity), dtype=np.int64)
         place_events(events.entity, self._following, places)
         self.n_events += len(places)

@@ -9,11 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-import numpy as np
-
-from fedhlcr._support.arrays import FloatArray
 from fedhlcr.model.covariance import EffectScales
-from fedhlcr.model.regression import CoefPrior
 from fedhlcr.settings import CoefPriorKind, EffectsName
 
 
@@ -84,9 +80,3 @@ class ModelSpec:
     def in_units(cls, target_scale: float, *, noise_scale: float | None, **given: Any) -> ModelSpec:
         """A specification from a noise scale in units of y; all else is in the units of the Gram matrices."""
         return cls(noise_scale=None if noise_scale is None else noise_scale / target_scale, **given)
-
-
-def constant_coef_prior(scale: float, n_coef: int) -> CoefPrior:
-    """w ~ N(0, scale² I)."""
-    mean: FloatArray = np.zeros(n_coef)
-    return CoefPrior(mean, np.full(n_coef, float(scale)))

@@ -46,7 +46,7 @@ class ClusterSums:
     ) -> ClusterSums:
         """Make sums from arrays, with `scalars` in the order of the schema."""
         for block in blocks.values():
-            # subtracting an emptied cluster's last entity may leave rounding errors
+            # what subtracting leaves of a cluster that lost its last entity is rounding, and may outweigh the prior
             block[entity_counts == 0] = 0.0
         return cls(blocks, entity_counts, table_counts, schema.named(scalars))
 

@@ -23,7 +23,7 @@ from fedhlcr.kernels.profiles import gather_draws
 from fedhlcr.model.likelihood import AnyLikelihood
 from fedhlcr.model.schema import Level, State
 from fedhlcr.posterior.draws import Draws
-from fedhlcr.samplers.blocked import AgentStates, redraw
+from fedhlcr.samplers.blocked import AgentStates, relabel
 from fedhlcr.samplers.state import Draw, EntityData
 from fedhlcr.storage import scratch
 
@@ -94,7 +94,7 @@ class AgentMemory:
                 n_sweeps = first if draw % segment == 0 else following
                 own = replace(own, labels=np.full_like(own.labels, -1))
                 for sweep in range(n_sweeps):
-                    own = redraw(alone, draws.globals(draw), own, draw * first + sweep, stream)
+                    own, _ = relabel(alone, draws.globals(draw), own, draw * first + sweep, stream)
                 labels[draw] = own.labels
                 for name, values in own.agent_state.items():
                     agent_state[name][draw] = values

@@ -38,7 +38,7 @@ from fedhlcr.posterior.label_weights import LabelWeights
 from fedhlcr.posterior.memory import AgentMemory, StateDraws, empty_state
 from fedhlcr.posterior.predictive import AnyMixture, MixtureRows, Moments
 from fedhlcr.posterior.responses import interval_of, log_density_of, mean_of, moments_of
-from fedhlcr.samplers.blocked import AgentStates, redraw
+from fedhlcr.samplers.blocked import AgentStates, relabel
 from fedhlcr.samplers.state import EntityData
 from fedhlcr.storage.scratch import mapping_of
 
@@ -334,7 +334,7 @@ class Posterior:
             }
             agents = AgentStates(np.ascontiguousarray(labels[draw, pairs]), state)
             for sweep in range(ADAPT_SWEEPS):
-                agents = redraw(part, current, agents, draw * ADAPT_SWEEPS + sweep, stream)
+                agents, _ = relabel(part, current, agents, draw * ADAPT_SWEEPS + sweep, stream)
             labels[draw, pairs] = agents.labels
             for own in self.likelihood.state_fields:
                 agent_state[own.name][draw, places[own.level]] = agents.agent_state[own.name]

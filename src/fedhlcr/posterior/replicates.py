@@ -28,7 +28,7 @@ from fedhlcr.posterior.responses import CountLaws
 MOST_LOG_MEAN = 40.0
 
 
-class Units(NamedTuple):
+class EntityRows(NamedTuple):
     """Who shares a label and coefficients in a block of rows: an entity, known or new.
 
     Attributes
@@ -74,15 +74,15 @@ def replicate(
     return posterior.standardization.restore_target(out)
 
 
-def _units(part: MixtureRows, is_known: NDArray[np.bool_], newcomer: IndexArray) -> Units:
+def _units(part: MixtureRows, is_known: NDArray[np.bool_], newcomer: IndexArray) -> EntityRows:
     """One unit for each known entity, and one for each newcomer of a profile."""
     keys = np.column_stack([part.profile, np.where(is_known, -1, newcomer)])
     distinct, first, of_row = np.unique(keys, axis=0, return_index=True, return_inverse=True)
-    return Units(distinct[:, 0], is_known[first], of_row.reshape(-1))
+    return EntityRows(distinct[:, 0], is_known[first], of_row.reshape(-1))
 
 
 def _draw_rows(
-    part: MixtureRows, posterior: Posterior, units: Units, draw: int, rng: np.random.Generator
+    part: MixtureRows, posterior: Posterior, units: EntityRows, draw: int, rng: np.random.Generator
 ) -> FloatArray:
     """(rows,) targets of one replicate, in standardised units."""
     mixture = part.mixture
@@ -106,7 +106,7 @@ def draw_labels(weights: FloatArray, rng: np.random.Generator) -> IndexArray:
 
 
 def _draw_plain(
-    mixture: Mixture, part: MixtureRows, n_draws: int, units: Units, draw: int, rng: np.random.Generator
+    mixture: Mixture, part: MixtureRows, n_draws: int, units: EntityRows, draw: int, rng: np.random.Generator
 ) -> FloatArray:
     """Targets around the regressions of the clusters themselves."""
     weights = mixture.weights.reshape(len(mixture.weights), n_draws, -1)[units.profile, draw]
@@ -115,7 +115,9 @@ def _draw_plain(
     return np.asarray(mean + mixture.scales[component] * rng.standard_normal(len(mean)))
 
 
-def _draw_coef(own: OwnMixture, layout: GramLayout, units: Units, draw: int, rng: np.random.Generator) -> FloatArray:
+def _draw_coef(
+    own: OwnMixture, layout: GramLayout, units: EntityRows, draw: int, rng: np.random.Generator
+) -> FloatArray:
     """(units, n_coef) coefficients w + a + b, with b from its posterior given the label; see `kernels.profiles`."""
     of = units.profile
     columns = own.columns - own.first
@@ -137,7 +139,7 @@ def _draw_coef(own: OwnMixture, layout: GramLayout, units: Units, draw: int, rng
     return coef
 
 
-def _noise(own: OwnMixture, units: Units, draw: int, rng: np.random.Generator) -> FloatArray:
+def _noise(own: OwnMixture, units: EntityRows, draw: int, rng: np.random.Generator) -> FloatArray:
     """(rows,) noise variances of the events.
 
     Where noise differs between new entities, or between events, the mixture has one value of its law in each draw.
@@ -152,7 +154,7 @@ def _noise(own: OwnMixture, units: Units, draw: int, rng: np.random.Generator) -
 
 
 def _draw_counts(
-    mixture: CountMixture, linear: FloatArray, units: Units, draw: int, rng: np.random.Generator
+    mixture: CountMixture, linear: FloatArray, units: EntityRows, draw: int, rng: np.random.Generator
 ) -> FloatArray:
     """Negative binomial counts, as Poisson counts with Gamma means. A new agent takes the size of any draw."""
     is_new = mixture.own.is_new_agent[units.profile] == 1

@@ -23,7 +23,7 @@ from fedhlcr.model.priors import ModelSpec
 from fedhlcr.model.schema import GRAMS, LABEL_SCALARS, Globals, State
 from fedhlcr.model.sums import ClusterSums
 from fedhlcr.samplers import label_prior
-from fedhlcr.samplers.skipping import LabelCertainty, everyone
+from fedhlcr.samplers.skipping import CertainLabels, everyone
 from fedhlcr.samplers.state import ChainState, EntityData, ServerState, label_law
 
 REBUILD_EVERY = 64
@@ -54,7 +54,9 @@ def step(
     elif drawn.n_clusters != state.globals.n_clusters:
         agents = AgentStates.unlabelled(entities)
     # sums are updated from the entities that move, and rebuilt now and then, because rounding errors add up
-    previous = None if round_number % REBUILD_EVERY == 0 else _old_sums(entities.likelihood, state, shortcuts)
+    summed_before = shortcuts is not None and shortcuts.summed_labels is state.labels
+    is_known = entities.likelihood.has_fixed_summands or summed_before
+    previous = state.sums.blocks if is_known and round_number % REBUILD_EVERY else None
     agents, sums = relabel(entities, drawn, agents, round_number, stream, previous, shortcuts)
     return ChainState.of(entities.likelihood, round_number, agents.labels, sums, drawn, agents.agent_state)
 
@@ -140,16 +142,8 @@ class Shortcuts:
     """
 
     def __init__(self, entities: EntityData) -> None:
-        self.certainty = LabelCertainty(len(entities))
+        self.certainty = CertainLabels(len(entities))
         self.summed_labels: LabelArray | None = None
-
-
-def _old_sums(
-    likelihood: AnyLikelihood, state: ChainState, shortcuts: Shortcuts | None
-) -> dict[str, FloatArray] | None:
-    """The clusters' blocks under the labels of a state, if they are known to be sums of the entities' matrices."""
-    known = shortcuts is not None and shortcuts.summed_labels is state.labels
-    return state.sums.blocks if likelihood.has_fixed_summands or known else None
 
 
 def relabel(
@@ -219,11 +213,9 @@ def relabel_pages(
     for result in results:
         for of, own in zip(total, result, strict=True):
             of += own
-    entity_counts, table_counts, scalars, own_scalars, *arrays = total
-    blocks = dict(zip((block.name for block in likelihood.sum_schema.blocks), arrays, strict=True))
-    whole = np.append(scalars, own_scalars)
-    sums = ClusterSums.of(likelihood.sum_schema, blocks, entity_counts, table_counts, whole)
-    return AgentStates(new_labels, state), sums
+    *counts, own_scalars = total[:4]
+    blocks = dict(zip((block.name for block in likelihood.sum_schema.blocks), total[4:], strict=True))
+    return AgentStates(new_labels, state), total_sums(likelihood, blocks, tuple(counts), own_scalars)
 
 
 def relabel_page(
@@ -240,19 +232,12 @@ def relabel_page(
     return new_labels, answers, likelihood.conclude(page, current, scoring, new_labels, rows, current.n_clusters)
 
 
-def redraw(
-    entities: EntityData, current: Globals, agents: AgentStates, round_number: int, stream: Stream
-) -> AgentStates:
-    """The agents' half of a sweep without its sums."""
-    return relabel(entities, current, agents, round_number, stream)[0]
-
-
 def relabel_agents(
     likelihood: AnyLikelihood,
     part: AgentsPart,
     current: Globals,
     labels: LabelArray,
-    certainty: LabelCertainty | None = None,
+    certainty: CertainLabels | None = None,
 ) -> tuple[LabelArray, AgentAnswers, FloatArray]:
     """Draw new labels of a part's entities; return all labels, these agents' counts, and the scoring matrices.
 
@@ -336,9 +321,6 @@ def total_sums(
 ) -> ClusterSums:
     """Put the agents' counts, as `added_up` has them, beside the clusters' blocks."""
     entity_counts, table_counts, scalars = counts
-    for block in blocks.values():
-        # what subtracting leaves of a cluster that lost its last entity is rounding, and may outweigh the prior
-        block[entity_counts == 0.0] = 0.0
     whole = np.append(scalars, own_scalars)
     return ClusterSums.of(likelihood.sum_schema, blocks, entity_counts, table_counts, whole)
 

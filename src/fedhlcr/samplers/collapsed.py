@@ -46,7 +46,11 @@ def step(
     labelled = ChainState.of(likelihood, round_number, labels, sums, current)
     drawn = draw_globals(likelihood, labelled, spec, stream.generator(round_number)).globals
     if label_prior == "paper":
-        drawn = _with_paper_weights(drawn, sums.entity_counts)
+        # the paper's weights in the place of ψ, which predictions then use: (N^(k) + α/K) / (N + α)
+        alpha = drawn.global_concentration
+        counts = sums.entity_counts
+        weights = (counts + alpha / len(counts)) / (counts.sum() + alpha)
+        drawn = replace(drawn, log_weights=np.log(weights))
     return ChainState.of(likelihood, round_number, labels, sums, drawn)
 
 
@@ -60,10 +64,3 @@ def collapsed_law(
         float(current.global_concentration) if label_prior == "paper" else 0.0,
         round_number,
     )
-
-
-def _with_paper_weights(drawn: Globals, entity_counts: FloatArray) -> Globals:
-    """Replace ψ by the paper's weights, which predictions then use: (N^(k) + α/K) / (N + α)."""
-    alpha = drawn.global_concentration
-    weights = (entity_counts + alpha / len(entity_counts)) / (entity_counts.sum() + alpha)
-    return replace(drawn, log_weights=np.log(weights))

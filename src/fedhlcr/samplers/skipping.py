@@ -32,7 +32,7 @@ def everyone() -> Remembered:
     return Remembered(EVERYONE, 1.0, 1.0, np.empty(0), 0.0, _NOTHING, _NOTHING, _NOTHING)
 
 
-class LabelCertainty:
+class CertainLabels:
     """What a chain remembers from sweep to sweep, twelve bytes for each entity."""
 
     def __init__(self, n_entities: int) -> None:
