@@ -124,7 +124,7 @@ def test_one_place_far_away_does_not_make_the_others_small():
 def test_dots_have_the_colour_of_their_cluster_and_do_not_cover_each_other(model):
     findings = Findings(model)
     places = Places(np.full(len(model.labels_), 5.0), np.full(len(model.labels_), 6.0), [""] * len(model.labels_))
-    found = circles(map_section(model, findings, places).svg)
+    found = circles(map_section(model, findings, places)["svg"])
     assert set(found) == set(range(len(model.labels_)))
     assert [found[row][0] for row in range(len(found))] == [f"c{k}" for k in model.labels_]
     points = np.array([own[2:] for own in found.values()])
@@ -139,9 +139,9 @@ def test_very_many_entities_share_the_dots_of_their_places(model, monkeypatch):
     found = map_section(
         model, findings, locate(model, {agent: (1.0, float(agent)) for agent in model.agent_ids_.tolist()})
     )
-    assert 2 <= found.n_drawn <= 20
-    assert len(circles(found.svg)) == found.n_drawn
-    many = [words for _, words, *_ in circles(found.svg).values() if "and others: " in words]
+    assert 2 <= found["n_drawn"] <= 20
+    assert len(circles(found["svg"])) == found["n_drawn"]
+    many = [words for _, words, *_ in circles(found["svg"]).values() if "and others: " in words]
     assert many
     assert re.search(r"\d+ entities, \d+(\.\d)? % in cluster \d", many[0])
 

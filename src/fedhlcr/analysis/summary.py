@@ -228,7 +228,10 @@ def model_html(model: Any) -> str:
     if model.comparison_ is not None:
         parts.append(paragraph(model.comparison_.told))
         if model.comparison_.verdict == "worse":
-            parts.append(paragraph(model.comparison_.advice(fit_intercept=model.fit_intercept)))
+            is_alone = model.n_clusters_ == 1
+            parts.append(
+                paragraph(model.comparison_.advice(fit_intercept=model.fit_intercept, has_one_cluster=is_alone))
+            )
     codes = ", ".join(f"<code>{escape(step)}</code>" for step in NEXT_STEPS)
     parts.append(f"<p>Go on with {codes}, or make a page with <code>fedhlcr.report.render_report</code>.</p>")
     return block(parts)

@@ -132,27 +132,33 @@ class FitComparison:
         """The verdict, and how it was found."""
         return f"{self.sentence} Each fitted event was predicted from all others."
 
-    def warning(self, *, fit_intercept: bool = True) -> SimplerModelWarning | None:
+    def warning(self, *, fit_intercept: bool = True, has_one_cluster: bool = False) -> SimplerModelWarning | None:
         """The warning that the user should see; None if no simpler model is clearly better.
 
-        `fit_intercept` is that of the model.
+        Arguments as in `advice`.
         """
         if self.verdict != "worse":
             return None
-        return SimplerModelWarning(self.sentence, self.advice(fit_intercept=fit_intercept))
+        return SimplerModelWarning(
+            self.sentence, self.advice(fit_intercept=fit_intercept, has_one_cluster=has_one_cluster)
+        )
 
-    def advice(self, *, fit_intercept: bool = True) -> Advice:
-        """How to fit the strongest of the simpler models; and with an intercept, if the model has none."""
+    def advice(self, *, fit_intercept: bool = True, has_one_cluster: bool = False) -> Advice:
+        """How to fit the strongest of the simpler models; and with an intercept, if the model has none.
+
+        A model that has one cluster need not be told to take one.
+        """
         is_ridge = self.strongest.rival == ONE_RIDGE
         # the command line always fits an intercept
         intercept = "" if fit_intercept else " The simpler models have an intercept; also try fit_intercept=True."
-        use = f"If you want predictions, use {rival_name(self.strongest.rival)}"
+        settings: dict[str, Any] = {"effects": "none" if is_ridge else "entity", "noise": "common"}
+        if not has_one_cluster:
+            settings = {"n_clusters": 1, **settings}
+        named = ", ".join(f"{{{name}}}" for name in settings)
         return Advice(
-            f"{use} ({{n_clusters}}, {{effects}}, {{noise}}).",
+            f"If you want predictions, use {rival_name(self.strongest.rival)} ({named}).",
             f"fedhlcr.baselines.{'GroupedRidge' if is_ridge else 'MixedModelRegressor'} is one too.{intercept}",
-            n_clusters=1,
-            effects="none" if is_ridge else "entity",
-            noise="common",
+            **settings,
         )
 
     def facts(self) -> dict[str, Any]:

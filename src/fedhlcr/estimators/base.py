@@ -246,8 +246,11 @@ class HierarchicalEstimator(BaseEstimator):
             self.server_ = server
             warn_of_interruption(model, server)
         found = model.comparison_
-        if found is not None and (warning := found.warning(fit_intercept=model.posterior_.layout.fit_intercept)):
-            give_warning(warning)
+        if found is not None:
+            one = model.n_clusters_ == 1
+            warning = found.warning(fit_intercept=model.posterior_.layout.fit_intercept, has_one_cluster=one)
+            if warning is not None:
+                give_warning(warning)
         if model.trace_ is not None:
             warn_of_chains(self, model)
         return self

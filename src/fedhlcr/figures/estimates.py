@@ -148,14 +148,14 @@ def contrast_panel(model: HierarchicalPredictor, contrast: Contrast, most: int, 
 def _in_units(target: TargetAxis, effects: FloatArray) -> FloatArray:
     if target.base is not None:
         return np.asarray(100.0 * (target.base**effects - 1.0))
-    return 100.0 * effects if target.link is not None and target.link.family.has_classes else effects
+    return 100.0 * effects if target.family.has_classes else effects
 
 
 def contrast_unit(target: TargetAxis) -> str:
     """What effects of contrasts are counted in."""
     if target.is_log:
         return f"per cent of {target.name}"
-    if target.link is not None and target.link.family.has_classes:
+    if target.family.has_classes:
         return f"percentage points of {target.name}"
     return f"units of {target.name}"
 

@@ -93,11 +93,7 @@ BANDS = {"chance": (GREY, 0.2), "spread": (BLUE, 0.2)}
 def axes_or_new(ax: Any, size: tuple[float, float] = FIGURE_SIZE) -> Axes:
     """The given Axes, or that of a new figure, one column wide."""
     if ax is None:
-        from matplotlib import pyplot
-
-        ax = pyplot.subplots(figsize=size, layout="constrained")[1]
-        _style(ax)
-        return ax
+        return panels_or_new(None, 1, size, 1, share=False)[0]
     if not isinstance(ax, Axes):
         raise ArgumentTypeError(
             f"`ax` must be one matplotlib Axes, but is of type {type(ax).__name__}; pass one of those that "

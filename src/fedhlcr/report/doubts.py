@@ -183,7 +183,9 @@ def _simpler(findings: Findings, scores: Evaluation | None) -> Iterator[Doubt]:
         return
     cure = "The top of the page says what to use."
     if held_out is None:
-        advice = comparison.advice(fit_intercept=findings.model.posterior_.layout.fit_intercept)
+        advice = comparison.advice(
+            fit_intercept=findings.model.posterior_.layout.fit_intercept, has_one_cluster=len(findings.clusters) == 1
+        )
         named = advice.worded(lambda name, value: f"`{name_in_python(name, value)}`")
         cure = f"{named} {advice.python_only}"
     text = f"{comparison.told} {_use_of_clusters(findings)} {cure}"

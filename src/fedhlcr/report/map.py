@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from markupsafe import Markup
@@ -58,32 +58,7 @@ class Label(NamedTuple):
     is_extra: bool
 
 
-@dataclass(frozen=True)
-class Map:
-    """The section of a page.
-
-    Attributes
-    ----------
-    svg : the dots; each is a link to the explorer
-    labels : names of some places
-    clusters : (cluster, number of its entities with a place)
-    n_known, n_all : numbers of entities with a place, and of all
-    n_beyond : number of entities beyond the edges, whose dots are at the edge
-    n_drawn : number of dots if entities at one place share one, else None
-    seasons : curves of the clusters over a cycle, or None
-    """
-
-    svg: Markup
-    labels: tuple[Label, ...]
-    clusters: tuple[tuple[int, int], ...]
-    n_known: int
-    n_all: int
-    n_beyond: int
-    n_drawn: int | None
-    seasons: Panel | None
-
-
-def map_section(model: HierarchicalPredictor, findings: Findings, places: Places) -> Map:
+def map_section(model: HierarchicalPredictor, findings: Findings, places: Places) -> dict[str, Any]:
     """The map of all listed entities with a place, and season curves if the model has a cycle."""
     entities = findings.entities
     assert entities is not None
@@ -105,16 +80,18 @@ def map_section(model: HierarchicalPredictor, findings: Findings, places: Places
     svg = Markup('<svg class="places" viewBox="0 0 {:.0f} {:.0f}" role="group" aria-label="{}">{}{}</svg>').format(
         WIDTH, frame.height, f"Map of {len(dots):,} dots; arrow keys move between them", frame.graticule(), drawn
     )
-    return Map(
-        svg=svg,
-        labels=_labels(entities, rows, spots, [places.names[p] for p in at], frame),
-        clusters=tuple((int(k), int(counts[k])) for k in shown),
-        n_known=len(rows),
-        n_all=len(entities),
-        n_beyond=int(((x < 0.0) | (x > WIDTH) | (y < 0.0) | (y > frame.height)).sum()),
-        n_drawn=len(dots) if shared else None,
-        seasons=season_panel(model, shown),
-    )
+    return {
+        "svg": svg,
+        "labels": _labels(entities, rows, spots, [places.names[p] for p in at], frame),
+        "clusters": [(int(k), int(counts[k])) for k in shown],
+        "n_known": len(rows),
+        "n_all": len(entities),
+        # beyond the edges, with dots at the edge
+        "n_beyond": int(((x < 0.0) | (x > WIDTH) | (y < 0.0) | (y > frame.height)).sum()),
+        # dots of places, if entities at one place share one
+        "n_drawn": len(dots) if shared else None,
+        "seasons": season_panel(model, shown),
+    }
 
 
 def season_panel(model: HierarchicalPredictor, clusters: IndexArray) -> Panel | None:

@@ -14,13 +14,12 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from fedhlcr.data.families import FAMILIES
 from fedhlcr.exceptions import ArgumentError
 from fedhlcr.federation.checks import ReplyLimits
 from fedhlcr.federation.claims import MAX_CHANGE
 from fedhlcr.federation.settings import FederationSettings
 from fedhlcr.federation.weights import MAX_WEIGHT
-from fedhlcr.model.binary import Logistic
-from fedhlcr.model.counts import NegativeBinomial
 from fedhlcr.model.gram import GramLayout
 from fedhlcr.model.likelihood import AUTO
 from fedhlcr.privacy.differential_privacy import DifferentialPrivacy
@@ -218,7 +217,7 @@ RUN_OPTIONS = (
 )
 SIMULATION_PREFIX = "simulation."
 # The likelihood of each family of targets; that of real ones follows from other options.
-LIKELIHOODS = {"real": AUTO, "binary": Logistic.name, "count": NegativeBinomial.name}
+LIKELIHOODS = {family.name: family.likelihood or AUTO for family in FAMILIES.values()}
 # Options whose 0 means None.
 ZERO_IS_NONE = ("clusters", "rounds", "patience", *(name.replace("_", "-") for name in LEARNABLE))
 # Options that have another name in the settings.
