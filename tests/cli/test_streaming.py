@@ -35,6 +35,15 @@ def both(command, model, table, *options, capsys):
     return found
 
 
+def split_both(source, folder, name, *options):
+    """Split a table at once and in batches; yield the training events of both, then the test events."""
+    for how in ("in-memory", "stream"):
+        files = [folder / f"{how}-{part}-{name}" for part in ("train", "test")]
+        assert call("split", source, *options, "--train", files[0], "--test", files[1], f"--{how}") == 0
+    for part in ("train", "test"):
+        yield [read(folder / f"{how}-{part}-{name}") for how in ("in-memory", "stream")]
+
+
 def read(path):
     file = open_table(path)
     return file.read_as_is(list(file.columns))
@@ -268,13 +277,9 @@ def test_split_in_batches_chooses_the_same_rows(name, with_agent, tmp_path, caps
     source = tmp_path / ("all.parquet" if "parquet" in name else "all.csv")
     table.to_parquet(source) if source.suffix == ".parquet" else table.to_csv(source, index=False)
     roles = ("--entity", "product", *(("--agent", "store") if with_agent else ()), "--seed", "5", "--fraction", ".3")
-    for how in ("in-memory", "stream"):
-        files = [tmp_path / f"{how}-{part}-{name}" for part in ("train", "test")]
-        assert call("split", source, *roles, "--train", files[0], "--test", files[1], f"--{how}") == 0
+    assert all(one.equals(other) for one, other in split_both(source, tmp_path, name, *roles))
     shown = capsys.readouterr().out.splitlines()
     assert shown[0] == shown[1]
-    for part in ("train", "test"):
-        assert read(tmp_path / f"in-memory-{part}-{name}").equals(read(tmp_path / f"stream-{part}-{name}"))
 
 
 @pytest.mark.parametrize("name", ["t.arrow", "t.parquet", "t.csv"])
@@ -282,25 +287,18 @@ def test_split_in_batches_of_columns_with_dictionaries(name, tmp_path):
     """Row groups have dictionaries of their own, and an Arrow file may have one only."""
     table = shop_table().astype({"store": "category", "product": "category"})
     table.to_parquet(tmp_path / "all.parquet", row_group_size=50)
-    roles = ("--entity", "product", "--agent", "store", "-q")
-    for how in ("in-memory", "stream"):
-        files = [tmp_path / f"{how}-{part}-{name}" for part in ("train", "test")]
-        assert call("split", tmp_path / "all.parquet", *roles, "--train", files[0], "--test", files[1], f"--{how}") == 0
-    for part in ("train", "test"):
-        one, other = (read(tmp_path / f"{how}-{part}-{name}").to_pylist() for how in ("in-memory", "stream"))
-        assert one == other
+    for one, other in split_both(
+        tmp_path / "all.parquet", tmp_path, name, "--entity", "product", "--agent", "store", "-q"
+    ):
+        assert one.to_pylist() == other.to_pylist()
 
 
 def test_split_of_a_folder_with_whole_numbers(tmp_path):
     table = shop_table()
     table["product"] = table["product"].astype(int) * 5
     folder = folder_of(table.astype({"product": "int64"}), tmp_path)
-    for how in ("in-memory", "stream"):
-        files = [tmp_path / f"{how}-{part}.parquet" for part in ("train", "test")]
-        roles = ("--entity", "product", "--agent", "store", "--train", files[0], "--test", files[1])
-        assert call("split", folder, *roles, f"--{how}", "-q") == 0
-    for part in ("train", "test"):
-        assert read(tmp_path / f"in-memory-{part}.parquet").equals(read(tmp_path / f"stream-{part}.parquet"))
+    roles = ("--entity", "product", "--agent", "store", "-q")
+    assert all(one.equals(other) for one, other in split_both(folder, tmp_path, "t.parquet", *roles))
 
 
 def test_split_refuses_missing_ids_of_the_whole_table(tmp_path, capsys):
