@@ -102,7 +102,7 @@ def test_predict_imports_no_linear_algebra(name, interval, folder):
     assert imported(("scipy.linalg", "scipy.special"), "predict", *arguments) == "[]"
 
 
-LAZY = "import sys\nfrom fedhlcr.cli.start_up import import_lazily\nimport_lazily('scipy.linalg.cython_blas')\n"
+LAZY = "import sys\nfrom fedhlcr.cli.start_up import import_blas_lazily\nimport_blas_lazily()\n"
 USES = {
     "numba's matrix product": """
 import numba, numpy as np

@@ -54,11 +54,11 @@ def predict(
     from fedhlcr.cli.output import STDOUT, check_table_output, write_table
     from fedhlcr.cli.predicting import open_batches, prediction_table, write_predictions
     from fedhlcr.cli.scoring import predict_events
-    from fedhlcr.cli.start_up import import_lazily
+    from fedhlcr.cli.start_up import import_blas_lazily
     from fedhlcr.storage.model_reader import load_model
 
     # the kernels have no matrix products
-    import_lazily("scipy.linalg.cython_blas")
+    import_blas_lazily()
     check_table_output(out, model, data, stdout=True)
     out = None if str(out) == STDOUT else out
     table = None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,23 +9,27 @@ from importlib.abc import MetaPathFinder
 from types import ModuleType
 from typing import Any
 
+BLAS = "scipy.linalg.cython_blas"
 
-class _LazyModule(ModuleType):
-    """A module that is imported when an attribute of it is used first."""
+
+class _LazyBlas(ModuleType):
+    """SciPy's module of that name, imported when an attribute of it is used first."""
 
     def __getattr__(self, name: str) -> Any:
-        if sys.modules.get(self.__name__) is self:
-            del sys.modules[self.__name__]
-        return getattr(importlib.import_module(self.__name__), name)
+        if sys.modules.get(BLAS) is self:
+            del sys.modules[BLAS]
+        from scipy.linalg import cython_blas
+
+        return getattr(cython_blas, name)
 
 
-def import_lazily(name: str) -> None:
-    """Import a module when it is used, not already when a library asks for it.
+def import_blas_lazily() -> None:
+    """Import SciPy's linear algebra when it is used, not already when numba asks for it.
 
-    numba asks for `scipy.linalg.cython_blas`, and so for all of `scipy.linalg`, when it loads its first kernel, but
-    uses it for matrix products only. `importlib.util.LazyLoader` cannot help: finding a module imports its package.
+    numba imports the module when it loads its first kernel, and with it all of `scipy.linalg`, but uses it for matrix
+    products only. `importlib.util.LazyLoader` cannot help: finding a module imports its package.
     """
-    sys.modules.setdefault(name, _LazyModule(name))
+    sys.modules.setdefault(BLAS, _LazyBlas(BLAS))
 
 
 class _WithoutPandas(MetaPathFinder):
