@@ -208,6 +208,7 @@ def test_an_agent_that_fails_while_it_leaves_costs_a_new_epoch(small):
     assert server.history.records[-1].n_accepted == 5
 
 
+@pytest.mark.filterwarnings("ignore::fedhlcr.exceptions.DeprecationNotice")
 def test_predictions_are_as_good_as_in_plain_mode(small):
     table, _ = small
     train, test = hold_out_events(table.agent, table.entity)
