@@ -88,7 +88,7 @@ def test_a_secure_run_is_a_run_of_the_ledger_in_fixed_point(small, model):
     for name in shared:
         assert getattr(plain.history.records[-1], name) == getattr(secure.history.records[-1], name)
     if model == "effects":
-        assert np.abs(secure.rule.account.shifts.sum.targets).max() > 0
+        assert np.abs(secure.rule.account.shifted.targets).max() > 0
 
 
 @pytest.mark.parametrize("model", MODELS)
