@@ -20,6 +20,7 @@ from fedhlcr.cli.output import TableWriter, table_kind, write_output
 from fedhlcr.cli.scoring import predict_quietly
 from fedhlcr.cli.shell import Shell
 from fedhlcr.data.table_files import TableFile
+from fedhlcr.posterior.fitted_model import check_model
 from fedhlcr.posterior.predictive import Moments
 from fedhlcr.settings import MissingPolicy
 from fedhlcr.storage.scratch import spooled
@@ -90,5 +91,5 @@ def predict_batches(
 ) -> Iterator[tuple[Events, Moments]]:
     """Predict batch after batch, and find out whether the model has seen the events."""
     for events in batches.read(shell, "evaluating"):
-        seen.add(events.table, model.numeric_target(events.y, len(events)), events.agents, events.entities)
+        seen.add(events.table, check_model(model).numeric_target(events.y, len(events)), events.agents, events.entities)
         yield events, predict_quietly(model, events, level)

@@ -24,6 +24,7 @@ from fedhlcr.analysis.scores import (
 from fedhlcr.cli.events import Events
 from fedhlcr.cli.shell import Shell, plural
 from fedhlcr.data.families import Family
+from fedhlcr.posterior.fitted_model import check_model
 from fedhlcr.posterior.predictive import Moments
 
 # Agents shown on a terminal.
@@ -72,7 +73,9 @@ class EventScores:
         groups = AgentGroups(model.posterior_.memory.entities.index)
         for events, predicted in parts:
             own = groups.of_rows(events.agents, len(events)) if by_agent else np.zeros(len(events), dtype=np.int64)
-            running.add(model.numeric_target(events.y, len(events)), predicted.mean, predicted.quantiles, own)
+            running.add(
+                check_model(model).numeric_target(events.y, len(events)), predicted.mean, predicted.quantiles, own
+            )
         self.scores = running.overall()
         self.calibrated = running.rows() if isinstance(running, ClassRows) else None
         self.by_agent: list[tuple[Any, Scores]] = []

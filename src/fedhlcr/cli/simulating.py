@@ -77,6 +77,7 @@ def simulate(
     from fedhlcr.cli.families import make_estimator
     from fedhlcr.cli.output import check_output, check_table_output, write_table
     from fedhlcr.cli.training import end, fit_model, split_events, write_model
+    from fedhlcr.posterior.fitted_model import check_model
 
     options.require_for("--out", out is not None, {"public": public})
     options.require_apart("--history", history, "--out", out)
@@ -98,7 +99,7 @@ def simulate(
             out = write_model(model, out, shell, public=public)
         if history is not None:
             write_table(history, _history_table(model.history_))
-        _tell_rounds(shell, model, None if test is None else model.numeric_target(test.y, len(test)))
+        _tell_rounds(shell, model, None if test is None else check_model(model).numeric_target(test.y, len(test)))
         facts = model_facts(model)
         if test is not None:
             central = fit_model(make_estimator(family, **settings), train, data, shell)

@@ -32,6 +32,7 @@ from fedhlcr.estimators.base import fit_streamed
 from fedhlcr.estimators.files import HoldOut, StreamedTable, open_work, read_table
 from fedhlcr.exceptions import FederationError, FedHLCRError, OutputError
 from fedhlcr.posterior.diagnostics import R_HAT_LIMIT, disagreement
+from fedhlcr.posterior.fitted_model import check_model
 
 LEVEL = 0.9
 
@@ -94,7 +95,7 @@ class TrainingInFolder:
         predicted = []
         with shell.bar(int(sizes.sum()), "predicting", EVENT) as bar:
             for events in self._held_out():
-                targets.append(model.numeric_target(events.y, len(events)))
+                targets.append(check_model(model).numeric_target(events.y, len(events)))
                 predicted.append(predict_quietly(model, events, LEVEL))
                 bar.advance({}, len(events))
         # all at once, so that the scores are those of a table in memory to the last digit
