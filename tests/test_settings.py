@@ -95,3 +95,12 @@ def test_old_words_still_work_and_name_the_new_ones():
     new = fedhlcr.HLCRRegressor(1, n_sweeps=4).fit(X, y)
     assert clone(old).missing == "raise"
     assert old.coef_ == new.coef_
+
+
+@pytest.mark.parametrize(("family", "federated"), ESTIMATORS)
+def test_docstrings_describe_every_parameter_as_declared(family, federated):
+    text = inspect.getdoc(ESTIMATORS[family, federated])
+    section = text.partition("Parameters\n----------\n")[2].partition("\nAttributes\n")[0]
+    named = [name for line in section.splitlines() if not line.startswith(" ") for name in
+             line.partition(" : ")[0].split(", ") if name]  # fmt: skip
+    assert sorted(named) == sorted(settings_of(family, federated=federated))

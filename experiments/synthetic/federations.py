@@ -10,7 +10,7 @@ import numpy as np
 from experiments.synthetic.data import AGENT_CONCENTRATION, COEF_SCALE, Fold, Size
 from fedhlcr.data.hierarchy import build_hierarchy, row_agents, row_entities
 from fedhlcr.engines.in_process import InProcessEngine
-from fedhlcr.federation.held_out import Validation
+from fedhlcr.federation.held_out import HeldOutErrors
 from fedhlcr.federation.run import run_round
 from fedhlcr.federation.server import Server
 from fedhlcr.federation.settings import FederationSettings
@@ -60,7 +60,7 @@ def watch(
     index, engine = hierarchy.index, InProcessEngine(AgentShard.from_hierarchy(hierarchy), seed=seed)
     agents = index.find_agents(row_agents(test.agent, len(test)))
     profiles = Profiles.of(agents, index.find_entities(agents, row_entities(test.entity, len(test))))
-    validation = Validation(engine, index, test.X, test.y, profiles)
+    validation = HeldOutErrors(engine, index, test.X, test.y, profiles)
     server = Server(
         FederationSettings(
             GramLayout(train.X.shape[1]),

@@ -162,7 +162,7 @@ _DECLARED = (
     DeclaredSetting(
         "max_clusters",
         64,
-        'Clusters to start with if `n_clusters="auto"`; this is the most that can be found.',
+        "Clusters to start with if their number is not given; this is the most that can be found.",
         **_COUNT,
         option="max-clusters",
         on_flower="max-clusters",
@@ -264,7 +264,7 @@ _DECLARED = (
     ),
     DeclaredSetting(
         "noise_scale",
-        meaning='σ, the standard deviation of the noise in units of the target; "learn" learns it.',
+        meaning="σ, the standard deviation of the noise in units of the target.",
         **_LEARNED,
         real_only=True,
         on_flower="noise-scale",

@@ -27,7 +27,7 @@ try:
     main()
 except SystemExit as end:
     assert not end.code, end.code
-print([name for name in {names!r} if name in sys.modules], file=sys.stderr)
+print([name for name in {names!r} if sys.modules.get(name)], file=sys.stderr)
 """
 
 
@@ -104,7 +104,8 @@ def test_predict_imports_no_linear_algebra(name, interval, folder):
 
 def test_linear_algebra_can_be_imported_after_numba():
     code = (
-        "from fedhlcr.cli import start_up; start_up.import_numba(); from scipy.linalg import cholesky; print(cholesky)"
+        "from fedhlcr.cli.start_up import left_out\nwith left_out('scipy.linalg'): import numba.np.arraymath\n"
+        "from scipy.linalg import cholesky; print(cholesky)"
     )
     assert "cholesky" in subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
 

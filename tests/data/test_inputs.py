@@ -9,7 +9,6 @@ import pyarrow as pa
 import pytest
 
 from fedhlcr import NEW, HLCRRegressor
-from fedhlcr.data.inputs import take_apart
 from fedhlcr.exceptions import ForgottenIdsWarning, MissingValuesError
 
 SECRET = 987654.25
@@ -172,11 +171,6 @@ def test_constant_and_collinear_columns_are_accepted():
     X = np.column_stack([columns["dose"], 2 * columns["dose"], np.full(len(y), 7.0)])
     model = fit(X, y, agent=columns["hospital"], entity=columns["patient"])
     assert np.isfinite(model.predict(X, agent=NEW)).all()
-
-
-def test_take_apart_returns_plain_tables_unchanged():
-    X = np.eye(3)
-    assert take_apart(X).features is X
 
 
 def test_known_times_stay_known_after_adapt():

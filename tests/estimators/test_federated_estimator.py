@@ -22,7 +22,7 @@ from fedhlcr.estimators.seconds import FitClock
 from fedhlcr.federation import run
 from fedhlcr.federation.checks import ReplyLimits
 from fedhlcr.federation.convergence import has_settled, in_view_of, stable_reason
-from fedhlcr.federation.held_out import Validation
+from fedhlcr.federation.held_out import HeldOutErrors
 from fedhlcr.kernels.compiling import waiting
 from fedhlcr.model.gram import GramLayout, Standardization, column_means, entity_grams
 from fedhlcr.model.priors import ModelSpec
@@ -68,13 +68,13 @@ def test_all_airlines_in_every_round_are_the_centralised_chain_of_the_flights():
 def test_a_fit_says_how_long_it_computed_and_how_long_it_scored(split, monkeypatch):
     train, test, _ = split
     given = {"X": train.X, "y": train.y, "agent": train.agent, "entity": train.entity}
-    slow = Validation.predict
+    slow = HeldOutErrors.predict
 
     def waiting(*args):
         time.sleep(0.01)
         return slow(*args)
 
-    monkeypatch.setattr(Validation, "predict", waiting)
+    monkeypatch.setattr(HeldOutErrors, "predict", waiting)
     before = time.perf_counter()
     scored = FedHLCRRegressor(rounds=20, n_threads=1).fit(**given, validation=(test.X, test.y, test.agent, test.entity))
     whole = time.perf_counter() - before

@@ -53,7 +53,7 @@ def counting(monkeypatch):
         made.append(Counting(n_entities))
         return made[-1]
 
-    monkeypatch.setattr(blocked, "Certainty", make)
+    monkeypatch.setattr(blocked, "CertainLabels", make)
     return made
 
 
@@ -69,7 +69,7 @@ def test_chain_with_skipping_is_the_chain_without(name, n_clusters, likelihood, 
     found = [chain(problem(name, 1, likelihood, n_threads), 1, n_clusters) for n_threads in (1, 2)]
     assert name == "H" or SKIP in counting[0].modes
     assert counting[0].shares == counting[1].shares
-    monkeypatch.setattr(blocked, "Certainty", lambda n_entities: CertainLabels(0 * n_entities))
+    monkeypatch.setattr(blocked, "CertainLabels", lambda n_entities: CertainLabels(0 * n_entities))
     expected = chain(problem(name, 1, likelihood), 1, n_clusters)
     for result in found:
         assert result.trace == expected.trace

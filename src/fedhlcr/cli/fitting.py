@@ -133,13 +133,13 @@ def fit(
     from fedhlcr.cli.output import check_output
     from fedhlcr.cli.scoring import tell_scores
     from fedhlcr.cli.training import end, opened_training, write_model
-    from fedhlcr.estimators.files import HoldOut
+    from fedhlcr.estimators.files import HeldOutShare
     from fedhlcr.kernels import ahead
     from fedhlcr.model.choice import likelihood_of
 
     check_output(out, data)
     cluster.require(chains=settings["n_chains"])
-    held_out = HoldOut(hold_out, settings["random_state"])
+    held_out = HeldOutShare(hold_out, settings["random_state"])
     formula = reading["formula"]
     columns = {"target": roles.target, "entity": roles.entity, "agent": roles.agent}
     options.require_columns(formula, columns | {name: reading[name] for name in ("features", "categories")})

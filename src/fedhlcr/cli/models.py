@@ -50,9 +50,10 @@ def predict(
     \b
     fedhlcr predict sales.fedhlcr test.csv --interval 0.9 --out predictions.csv
     """
-    from fedhlcr.cli.start_up import import_numba
+    from fedhlcr.cli.start_up import left_out
 
-    import_numba()
+    with left_out("scipy.linalg"):
+        import numba.np.arraymath  # noqa: F401
     from fedhlcr.cli.events import events_to_predict, is_streamed, open_events
     from fedhlcr.cli.output import STDOUT, check_table_output, write_table
     from fedhlcr.cli.predicting import open_batches, prediction_table, write_predictions

@@ -1,7 +1,4 @@
-"""What commands do without, so that they start sooner.
-
-Libraries import others to find out whether they are installed. That may take longer than the command itself.
-"""
+"""What commands do without, so that they start sooner."""
 
 from __future__ import annotations
 
@@ -11,9 +8,7 @@ from contextlib import contextmanager
 from importlib.abc import MetaPathFinder
 
 
-class Absent(MetaPathFinder):
-    """Lets libraries believe that a module is not installed."""
-
+class _LeftOut(MetaPathFinder):
     def __init__(self, name: str) -> None:
         self._name = name
 
@@ -23,23 +18,15 @@ class Absent(MetaPathFinder):
             raise ModuleNotFoundError(f"{fullname} is left out", name=fullname)
 
 
-def leave_out_pandas() -> None:
-    """Arrow would import pandas, which takes half a second, for conversions that the command does not need."""
-    sys.meta_path.insert(0, Absent("pandas"))
-
-
-def import_numba() -> None:
-    """numba would import `scipy.linalg`, for matrix products in compiled code. No kernel has any.
-
-    Whoever imports `scipy.linalg` later gets it.
-    """
-    with _absent("scipy.linalg"):
-        import numba.np.arraymath  # noqa: F401
-
-
 @contextmanager
-def _absent(name: str) -> Iterator[None]:
-    finder = Absent(name)
+def left_out(name: str) -> Iterator[None]:
+    """Do without an optional module that a library would import only to see whether it is there.
+
+    Arrow imports pandas for conversions that no command needs, and numba `scipy.linalg` for matrix products that no
+    kernel has; either may take longer than the command, and neither library has a setting for it. Within this context
+    the module cannot be imported; afterwards it can be.
+    """
+    finder = _LeftOut(name)
     sys.meta_path.insert(0, finder)
     try:
         yield

@@ -29,7 +29,7 @@ from fedhlcr.data.streaming.work_folder import WorkFolder
 from fedhlcr.data.table_files import source_name
 from fedhlcr.estimators import saving
 from fedhlcr.estimators.base import fit_streamed
-from fedhlcr.estimators.files import HoldOut, StreamedTable, open_work, read_table
+from fedhlcr.estimators.files import HeldOutShare, StreamedTable, open_work, read_table
 from fedhlcr.exceptions import FederationError, FedHLCRError, OutputError
 from fedhlcr.posterior.diagnostics import R_HAT_LIMIT, disagreement
 from fedhlcr.posterior.fitted_model import check_model
@@ -57,7 +57,7 @@ class Training(Protocol):
 class TrainingInMemory:
     """A table in memory."""
 
-    def __init__(self, events: Events, hold_out: HoldOut, source: str) -> None:
+    def __init__(self, events: Events, hold_out: HeldOutShare, source: str) -> None:
         self.recipe = events.recipe
         self._source = source
         self._train, self._test = split_events(events, hold_out.share, hold_out.seed)
@@ -125,7 +125,7 @@ def opened_training(
     source: str,
     *,
     out: Path,
-    hold_out: HoldOut,
+    hold_out: HeldOutShare,
     stream: bool | None,
     settings: Mapping[str, Any],
     shell: Shell,

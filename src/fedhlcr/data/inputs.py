@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from numbers import Real
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,101 +16,17 @@ from numpy.typing import NDArray
 from fedhlcr._support.arrays import FloatArray, for_kernels
 from fedhlcr._support.wording import COLUMN, ROW, Noun
 from fedhlcr.data.encoded import EncodedTable
-from fedhlcr.data.ids import Ids, is_missing, native_array, read_ids, require_length
-from fedhlcr.exceptions import ArgumentError, ArgumentTypeError, DataError, DataTypeError, warn_user
+from fedhlcr.data.ids import is_missing, native_array, require_length
+from fedhlcr.exceptions import ArgumentError, ArgumentTypeError, DataError, DataTypeError
 
 if TYPE_CHECKING:
     import narwhals as nw
 
 
-class IdColumns(NamedTuple):
-    """Names of the table's columns that hold the ids, where the user gave names."""
-
-    agent: str | None = None
-    entity: str | None = None
-
-
-NO_COLUMNS = IdColumns()
 # Largest and smallest exposure: beyond, sums of squares lose their digits.
 LARGEST_EXPOSURE = 1e15
 SMALLEST_EXPOSURE = 1e-15
 VALUE = {kind: Noun(f"{kind} value", f"{kind} values") for kind in ("NaN", "infinite")}
-
-
-class Table(NamedTuple):
-    """A user's table split into features, as they came, and ids, if there are any."""
-
-    features: Any
-    agent: Any
-    entity: Any
-    columns: IdColumns
-
-    def with_read_ids(self, n_rows: int) -> Table:
-        """Return the same table with its ids read, so that nobody has to read them again."""
-        agent = None if self.agent is None else read_ids(self.agent, "agent", n_rows)
-        entity = None if self.entity is None else read_ids(self.entity, "entity", n_rows)
-        return self._replace(agent=agent, entity=entity)
-
-
-def take_apart(
-    X: Any, agent: Any = None, entity: Any = None, remembered: IdColumns = NO_COLUMNS, *, one_agent: bool = False
-) -> Table:
-    """Separate the id columns of X from its features.
-
-    `agent` and `entity` are ids or names of columns. Where one of them is None, the column that `fit` used is taken.
-    If X lacks that column, a warning says so and the argument stays None. No id column is ever a feature.
-
-    Parameters
-    ----------
-    X : array, dataframe or EncodedTable
-    agent, entity : array of ids, Ids, name of a column, or None
-    remembered : names of the id columns that `fit` used
-    one_agent : whether the model was fitted with a single agent
-    """
-    source = X if isinstance(X, EncodedTable) else as_frame(X)
-    present = _possible_id_columns(source)
-    ids = []
-    columns = []
-    for argument, given, known in (("agent", agent, remembered.agent), ("entity", entity, remembered.entity)):
-        if given is None and known is not None:
-            if known in present:
-                given = known
-            else:
-                _warn_of_lost_column(argument, known, one_agent=one_agent)
-        columns.append(given if isinstance(given, str) else None)
-        ids.append(_id_column(source, argument, given) if isinstance(given, str) else given)
-    id_columns = [name for name in dict.fromkeys([*columns, *remembered]) if name in present]
-    if id_columns and source is not None and not isinstance(source, EncodedTable):
-        X = source.drop(id_columns).to_native()
-    return Table(X, ids[0], ids[1], IdColumns(*columns))
-
-
-def _warn_of_lost_column(argument: str, name: str, *, one_agent: bool) -> None:
-    sole = one_agent and argument == "agent"
-    meaning = "an event of the only agent that was fitted" if sole else f"a new {argument}"
-    warn_user(
-        f"`X` has no column {name!r}, which `fit` used as {argument}, and no `{argument}` was passed: "
-        f"every row counts as {meaning}."
-    )
-
-
-def _possible_id_columns(source: nw.DataFrame[Any] | EncodedTable | None) -> list[str]:
-    if source is None:
-        return []
-    return list(source.ids if isinstance(source, EncodedTable) else source.columns)
-
-
-def _id_column(source: nw.DataFrame[Any] | EncodedTable | None, argument: str, name: str) -> nw.Series[Any] | Ids:
-    if source is None:
-        raise ArgumentError(
-            f"`{argument}` names a column, {name!r}, but `X` is an array without column names; "
-            f"pass one {argument} id per event row instead."
-        )
-    if name not in _possible_id_columns(source):
-        raise ArgumentError(
-            f"`{argument}` names the column {name!r}, but `X` has no such column; its columns are {source.columns}."
-        )
-    return source.ids[name] if isinstance(source, EncodedTable) else source[name]
 
 
 def as_frame(X: Any) -> nw.DataFrame[Any] | None:

@@ -7,10 +7,11 @@ from typing import Any, Self
 from fedhlcr._support.threads import single_threaded_blas
 from fedhlcr.data.frames import Given
 from fedhlcr.estimators.outcomes import CentralisedOutcomes, FederatedOutcomes
-from fedhlcr.estimators.parameters import checking_parameters
+from fedhlcr.estimators.parameters import checking_parameters, documented
 from fedhlcr.estimators.targets import BinaryEstimator
 
 
+@documented
 class HLCRClassifier(CentralisedOutcomes, BinaryEstimator):
     """Hierarchical latent class regression for two classes.
 
@@ -21,14 +22,7 @@ class HLCRClassifier(CentralisedOutcomes, BinaryEstimator):
 
     Parameters
     ----------
-    n_clusters, coef_prior, effects, curves, categories, missing, formula, standardize, fit_intercept, max_clusters
-        As in `HLCRRegressor`.
-    coef_scale : float or "learn", default="learn"
-        δ, in log odds per standard deviation of x. A number is the prior N(0, δ²) for every coefficient.
-    global_concentration, agent_concentration : as in `HLCRRegressor`
-    n_sweeps : int, default=300
-        As in `HLCRRegressor`; more by default, because single events say less.
-    n_draws, n_chains, n_threads, random_state, verbose : as in `HLCRRegressor`
+    {parameters}
 
     Attributes
     ----------
@@ -80,6 +74,7 @@ class HLCRClassifier(CentralisedOutcomes, BinaryEstimator):
         return self._fit(Given(X, y, agent, entity, sample_weight))
 
 
+@documented
 class FedHLCRClassifier(FederatedOutcomes, BinaryEstimator):
     """`HLCRClassifier` where every agent's events stay with the agent.
 
@@ -88,15 +83,7 @@ class FedHLCRClassifier(FederatedOutcomes, BinaryEstimator):
 
     Parameters
     ----------
-    patience : int or None, default=10
-        As in `FedHLCRRegressor`; windows are three times as long, because single events say less.
-    participation, rounds, failure_rate, n_draws, engine, limits, aggregation, fixed_point, min_cohort, checkpoint,
-    checkpoint_every, n_threads, random_state, verbose : as in `FedHLCRRegressor`
-    n_clusters, coef_prior, effects, curves, categories, missing, formula, standardize, fit_intercept, max_clusters
-        As in `HLCRRegressor`.
-    coef_scale : float or "learn", default="learn"
-        δ, in log odds per standard deviation of x. A number is the prior N(0, δ²) for every coefficient.
-    global_concentration, agent_concentration : as in `HLCRRegressor`
+    {parameters}
 
     Attributes
     ----------

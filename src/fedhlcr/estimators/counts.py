@@ -7,10 +7,11 @@ from typing import Any, Self
 from fedhlcr._support.threads import single_threaded_blas
 from fedhlcr.data.frames import Given
 from fedhlcr.estimators.outcomes import CentralisedOutcomes, FederatedOutcomes
-from fedhlcr.estimators.parameters import checking_parameters
+from fedhlcr.estimators.parameters import checking_parameters, documented
 from fedhlcr.estimators.targets import CountEstimator
 
 
+@documented
 class HLCRCountRegressor(CentralisedOutcomes, CountEstimator):
     """Hierarchical latent class regression for counts.
 
@@ -20,14 +21,7 @@ class HLCRCountRegressor(CentralisedOutcomes, CountEstimator):
 
     Parameters
     ----------
-    n_clusters, coef_prior, effects, curves, categories, missing, formula, standardize, fit_intercept, max_clusters
-        As in `HLCRRegressor`.
-    coef_scale : float or "learn", default="learn"
-        δ, in logs of the mean count per standard deviation of x. A number is the prior N(0, δ²) for every coefficient.
-    global_concentration, agent_concentration : as in `HLCRRegressor`
-    n_sweeps : int, default=300
-        As in `HLCRRegressor`; more by default, because single events say less.
-    n_draws, n_chains, n_threads, random_state, verbose : as in `HLCRRegressor`
+    {parameters}
 
     Attributes
     ----------
@@ -87,6 +81,7 @@ class HLCRCountRegressor(CentralisedOutcomes, CountEstimator):
         return self._fit(Given(X, y, agent, entity, sample_weight, exposure))
 
 
+@documented
 class FedHLCRCountRegressor(FederatedOutcomes, CountEstimator):
     """`HLCRCountRegressor` where every agent's events stay with the agent.
 
@@ -95,15 +90,7 @@ class FedHLCRCountRegressor(FederatedOutcomes, CountEstimator):
 
     Parameters
     ----------
-    patience : int or None, default=10
-        As in `FedHLCRRegressor`; windows are three times as long, because single events say less.
-    participation, rounds, failure_rate, n_draws, engine, limits, aggregation, fixed_point, min_cohort, checkpoint,
-    checkpoint_every, n_threads, random_state, verbose : as in `FedHLCRRegressor`
-    n_clusters, coef_prior, effects, curves, categories, missing, formula, standardize, fit_intercept, max_clusters
-        As in `HLCRRegressor`.
-    coef_scale : float or "learn", default="learn"
-        δ, in logs of the mean count per standard deviation of x. A number is the prior N(0, δ²) for every coefficient.
-    global_concentration, agent_concentration : as in `HLCRRegressor`
+    {parameters}
 
     Attributes
     ----------

@@ -29,7 +29,7 @@ from fedhlcr.estimators.training import EventsInMemory
 from fedhlcr.exceptions import ArgumentError, FitInterruptedWarning, warn_user
 from fedhlcr.federation.checks import ReplyLimits
 from fedhlcr.federation.convergence import in_view_of
-from fedhlcr.federation.held_out import Validation
+from fedhlcr.federation.held_out import HeldOutErrors
 from fedhlcr.federation.private.server import PrivateServer
 from fedhlcr.federation.run import (
     INTERRUPTED,
@@ -217,7 +217,7 @@ def _fit_privately(
     return FederatedFit(replace(model, **_history(server, simulation)), server)
 
 
-def _validation(estimator: Any, validation: Any, simulation: Simulation, events: EventStore | None) -> Validation:
+def _validation(estimator: Any, validation: Any, simulation: Simulation, events: EventStore | None) -> HeldOutErrors:
     if not isinstance(validation, tuple) or not 2 <= len(validation) <= 5:
         raise ArgumentError(
             "`validation` must be a tuple (X, y), (X, y, agent) or (X, y, agent, entity); for counts the exposure "
@@ -234,10 +234,10 @@ def _validation(estimator: Any, validation: Any, simulation: Simulation, events:
         check=partial(check_features, estimator),
     ).required()
     engine = simulation.engine
-    return Validation(engine, simulation.index, rows.matrix, rows.target, rows.profiles, events, rows.offset)
+    return HeldOutErrors(engine, simulation.index, rows.matrix, rows.target, rows.profiles, events, rows.offset)
 
 
-def _scoring(validation: Validation, clock: FitClock, n_threads: int) -> Scoring:
+def _scoring(validation: HeldOutErrors, clock: FitClock, n_threads: int) -> Scoring:
     """Writes the errors of rounds to the history, some at a time, and has the clock count that as scoring."""
 
     def score(server: Server, now: bool) -> None:

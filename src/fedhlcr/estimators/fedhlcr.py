@@ -12,7 +12,7 @@ from fedhlcr._support.threads import single_threaded_blas
 from fedhlcr.data.categories import Categories
 from fedhlcr.data.frames import Given
 from fedhlcr.estimators.base import Found, FoundIfAny
-from fedhlcr.estimators.parameters import checking_parameters, parameter_constraints, store
+from fedhlcr.estimators.parameters import checking_parameters, documented, parameter_constraints, store
 from fedhlcr.estimators.targets import RealEstimator
 from fedhlcr.federation.checks import ReplyLimits
 from fedhlcr.federation.private.server import PrivateServer
@@ -24,6 +24,7 @@ from fedhlcr.settings import MIN_COHORT, AggregationName, CoefPriorKind, Effects
 from fedhlcr.storage.atomic import PathLike
 
 
+@documented
 class FedHLCRRegressor(RealEstimator):
     """Hierarchical latent class regression where every agent's events stay with the agent.
 
@@ -33,65 +34,7 @@ class FedHLCRRegressor(RealEstimator):
 
     Parameters
     ----------
-    n_clusters : int or "auto", default="auto"
-        Number of clusters. "auto" starts with `max_clusters` and merges down. Unless `effects="none"`, a run whose
-        clusters are in doubt then compares them with a single cluster, and goes on with the better.
-    rule : {"delta", "blend"}, default="delta"
-        How the server uses contributions. "delta" is exact blocked Gibbs sampling with any share of the agents per
-        round. "blend" is the paper's Algorithm 3; it needs `n_clusters` and all hyperparameters.
-    learning_rate : float, default=0.2
-        γ of the blend rule.
-    participation_scaling : bool, default=True
-        Whether the blend rule scales the sums of the participants up to all agents. The published rule does not.
-    participation : float, default=1.0
-        Share of the agents to ask in each round.
-    rounds : int or None, default=None
-        Most rounds to run; None runs until the log joint is stable. The survey before the first round is not counted.
-        With fewer than 60 rounds there is no time to compare several clusters with one.
-    failure_rate : float, default=0.0
-        Probability that an agent fails when asked: it does not answer, its answer is lost, or it comes too late.
-    patience : int or None, default=10
-        Once merging is over, the run ends if the log joint of the last `patience` rounds is like that of the
-        `patience` rounds before. If fewer than half of the agents are asked per round, the windows are longer, so that
-        each agent is asked about `patience` / 2 times in each. None never ends the run early.
-    noise_scale, coef_scale, global_concentration, agent_concentration, coef_prior : as in `HLCRRegressor`
-    effects, noise, likelihood : as in `HLCRRegressor`; the blend rule always uses the paper's model, without effects
-        and with one noise scale. With noise="student" agents need their events until the end of the run
-    curves : as in `HLCRRegressor`; not with the blend rule. Agents report quantiles of the columns in the survey, from
-        which the server places the knots. Then agents need their events until the end of the run.
-    categories, missing, formula, standardize, fit_intercept, max_clusters : as in `HLCRRegressor`
-    n_draws : int, default=100
-        Most draws to keep.
-    engine : "in_process", "ray" or EngineFactory, default="in_process"
-        Carries the messages between the server and the agents. "in_process" keeps all agents in this process; "ray"
-        shares them among workers of a Ray cluster (`fedhlcr.engines.ray.RayCluster`), with the same result; a
-        factory (`fedhlcr.federation.EngineFactory`) makes an engine from the table.
-    limits : ReplyLimits or None, default=None
-        Limits on a reply; the server refuses a reply that exceeds them. None is the default limits. A simulation
-        scales no agent down, unless `max_weight` of the limits is a number.
-    aggregation : {"plain", "secure"}, default="plain"
-        Whether the server sees every agent's sums, or only the sum over all agents that answer: masks hide the rest,
-        `fedhlcr.privacy.secure_sum`. Secure aggregation needs the extra `privacy`. It does not support
-        `curves`, and the server cannot refuse the sums of a single agent.
-    fixed_point : bool, default=False
-        Whether agents round their sums to multiples of 2⁻³⁰, as secure aggregation always does. A plain run with
-        `fixed_point=True` gives the same model as a secure one, bit for bit, and takes less time. As in a secure run,
-        the units follow from plain sums and no agent is scaled down (`max_weight` of the limits has no effect).
-    min_cohort : int, default=5
-        Fewest agents whose sum the server may learn under secure aggregation. A round with fewer is void.
-    privacy : DifferentialPrivacy or None, default=None
-        Differential privacy at the level of agents, for the plain model without effects. It has a fixed number of
-        rounds, and shows what they cost before the first. None adds no noise.
-    checkpoint : path or None, default=None
-        File to save the run to after rounds; `fit(..., resume=True)` continues from it.
-    checkpoint_every : int, default=1
-        Number of rounds between saves.
-    n_threads : int or None, default=None
-        Number of threads; None is all cores. The result does not depend on it.
-    random_state : int, RandomState instance or None, default=0
-        Seed. None draws a seed and stores it in `seed_`.
-    verbose : bool, default=False
-        Whether to show a progress bar.
+    {parameters}
 
     Attributes
     ----------

@@ -26,14 +26,14 @@ from fedhlcr.exceptions import FileError
 MEGABYTE = Noun("MB", "MB")
 
 
-class HoldOut(NamedTuple):
+class HeldOutShare(NamedTuple):
     """Which events are held out: a share of each entity's, chosen by a seed."""
 
     share: float = 0.0
     seed: int = 0
 
 
-NO_HOLD_OUT = HoldOut()
+NO_HOLD_OUT = HeldOutShare()
 
 
 class StreamedTable(NamedTuple):
@@ -50,7 +50,7 @@ class StreamedTable(NamedTuple):
 
 
 def open_work(
-    path: Path, file: TableFile, plan: Recipe, settings: Mapping[str, Any], hold_out: HoldOut = NO_HOLD_OUT
+    path: Path, file: TableFile, plan: Recipe, settings: Mapping[str, Any], hold_out: HeldOutShare = NO_HOLD_OUT
 ) -> WorkFolder:
     """Open the work folder of a table; it goes on with what an earlier process has done for the same fit.
 
@@ -63,7 +63,7 @@ def open_work(
 
 
 def read_table(
-    file: TableFile, plan: Recipe, work: WorkFolder, hold_out: HoldOut = NO_HOLD_OUT, *, shows_progress: bool
+    file: TableFile, plan: Recipe, work: WorkFolder, hold_out: HeldOutShare = NO_HOLD_OUT, *, shows_progress: bool
 ) -> StreamedTable:
     """Read a table into the work folder, and learn its recipe."""
     before = _identity(file)
@@ -103,7 +103,7 @@ def _stepwise(reach: Callable[[int], None], step: int) -> Callable[[int], None]:
     return lambda position: reach(position // step)
 
 
-def _choose(reader: StreamReader, places: IndexArray, n_entities: int, hold_out: HoldOut) -> NDArray[np.bool_]:
+def _choose(reader: StreamReader, places: IndexArray, n_entities: int, hold_out: HeldOutShare) -> NDArray[np.bool_]:
     entity = np.concatenate([places[codes].astype(np.int32) for codes in reader.spool.codes()])
     chosen = held_out(entity, n_entities, hold_out.share, hold_out.seed)
     if not chosen.any():

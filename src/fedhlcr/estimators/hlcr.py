@@ -12,12 +12,13 @@ from fedhlcr._support.threads import single_threaded_blas
 from fedhlcr.data.categories import Categories
 from fedhlcr.data.frames import Given
 from fedhlcr.estimators.base import FoundIfAny
-from fedhlcr.estimators.parameters import checking_parameters, parameter_constraints, store
+from fedhlcr.estimators.parameters import checking_parameters, documented, parameter_constraints, store
 from fedhlcr.estimators.targets import RealEstimator
 from fedhlcr.model.likelihood import AUTO
 from fedhlcr.settings import CoefPriorKind, EffectsName, LabelPrior, MissingPolicy, NoiseName, SamplerName
 
 
+@documented
 class HLCRRegressor(RealEstimator):
     """Hierarchical latent class regression.
 
@@ -27,80 +28,7 @@ class HLCRRegressor(RealEstimator):
 
     Parameters
     ----------
-    n_clusters : int or "auto", default="auto"
-        Number of clusters. "auto" starts with `max_clusters` and merges down. Unless `effects="none"`, a run whose
-        clusters are in doubt then compares them with a single cluster, and goes on with the better.
-    sampler : {"blocked", "collapsed"}, default="blocked"
-        "blocked" runs agents in parallel; "collapsed" is the paper's Algorithm 2.
-    label_prior : {"tables", "paper"}, default="tables"
-        Prior of the labels in the collapsed sampler: "tables" is exact and uses table counts, "paper" is the
-        paper's approximation.
-    noise_scale : float or "learn", default="learn"
-        σ, in units of y.
-    coef_scale : float or "learn", default="learn"
-        δ, in standardised units: standard deviations of y per standard deviation of x. A number is
-        the paper's prior N(0, δ²) for every coefficient.
-    global_concentration : float or "learn", default="learn"
-        α: the larger, the more even the clusters.
-    agent_concentration : float or "learn", default="learn"
-        β: the larger, the more alike the agents.
-    coef_prior : {"adaptive", "common_mean", "zero_mean"}, default="adaptive"
-        Prior of the coefficients if `coef_scale` is learned. "zero_mean" is the paper's: mean zero and one scale for
-        all. "common_mean" learns a mean and a scale for each coefficient. "adaptive" takes the one that the data
-        favour.
-    effects : {"auto", "none", "entity", "entity+agent"}, default="auto"
-        How entities of one cluster may differ. "none" is the paper's model, in which they are equal. "entity" gives
-        every entity its own deviation from its cluster's coefficients, as in a mixed model; "entity+agent" gives one to
-        every agent too. "auto" lets the data decide. Beside several clusters, a coefficient has effects of entities if
-        a score test finds evidence for them; a single cluster has all of them. Effects of agents need evidence too. If
-        several clusters explain everything, there are no effects.
-    noise : {"entity", "common", "student"}, default="entity"
-        "entity" gives every entity its own noise. "common" has the same for all, as in the paper. "student" has
-        Student-t noise for all, with learned degrees of freedom, so that events far off count little. Then the model
-        keeps the events, `sample_weight` must be 0 or 1, and there is no `comparison_`.
-    likelihood : str, default="auto"
-        Name of a registered likelihood: the distribution of targets around a cluster's regression. "auto" is the one of
-        `effects` and `noise`; "gaussian" is the paper's, with one noise scale for all events.
-    curves : {"none", "auto"} or array-like of columns, default="none"
-        Features that may bend: their effect is a natural cubic spline in each cluster, in addition to the straight
-        line. Every curve has a learned scale, so one that is not needed vanishes. "auto" takes all features with
-        enough distinct values; a list has names or positions. Beyond the data, curves go on as straight lines.
-    categories : list of str, dict or "auto", default="auto"
-        Text columns of a dataframe that are categories; each level becomes a feature. "auto" takes texts with at most
-        100 levels and at least five rows per level on average, unless they are numbers or dates, and warns. Columns of
-        a categorical type (pandas Categorical, polars Enum, arrow dictionary) are always categories. A dict declares
-        the levels as well, `{"size": ["S", "M", "L"]}`: these are features whether they occur or not, and others are
-        refused.
-    missing : {"raise", "drop", "impute"}, default="raise"
-        What to do about rows with missing values. "raise" refuses them. "drop" leaves them out of a fit and of scores,
-        and predicts NaN for them. "impute" fills in medians and most common levels of the fit. Rows without a target or
-        an id are never filled in, but left out.
-    formula : str or None, default=None
-        Target, features and groups by the names of columns, such as `"sales ~ price + C(brand) | store/product"`; then
-        `fit` takes the table alone. See `from_formula`.
-    standardize : bool, default=True
-        Scale features and target to standard deviation 1 before fitting. Results are in the user's units.
-    fit_intercept : bool, default=True
-        Whether regressions have an intercept. It belongs to the centred target and has the same prior as the
-        slopes. Without an intercept, nothing is centred.
-    n_sweeps : int, default=200
-        Sweeps of each chain; draws are kept from the second half, or after a comparison with a single cluster, which
-        may take until 60 % of the sweeps. With fewer than 60 sweeps there is no time for this comparison.
-    n_draws : int, default=100
-        Most draws to keep of each chain.
-    n_chains : int, default=1
-        Number of independent chains. With more than one, a warning says if they disagree.
-    max_clusters : int, default=64
-        Clusters to start with if `n_clusters="auto"`; this is the most that can be found.
-    precision : {"double", "single"}, default="double"
-        "single" scores entities in single precision first, and repeats those whose labels are in doubt in double
-        precision. Labels and all results are the same; only the time differs.
-    n_threads : int or None, default=None
-        Number of threads; None is all cores. The result does not depend on it.
-    random_state : int, RandomState instance or None, default=0
-        Seed. None draws a seed and stores it in `seed_`.
-    verbose : bool, default=False
-        Whether to show a progress bar.
+    {parameters}
 
     Attributes
     ----------

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import os
+import textwrap
 from collections.abc import Callable
 from dataclasses import fields
 from numbers import Integral, Real
@@ -21,6 +23,7 @@ from fedhlcr.settings import LEARNABLE, SETTINGS, DeclaredSetting, settings_of
 from fedhlcr.storage.model_file import ESTIMATORS
 
 Fit = TypeVar("Fit", bound=Callable[..., Any])
+Estimator = TypeVar("Estimator", bound=Any)
 # What parameters may be besides the numbers, texts and switches that are declared.
 OTHERS: dict[str, list[Any]] = {
     "curves": ["array-like"],
@@ -62,6 +65,43 @@ def checking_parameters(fit: Fit) -> Fit:
     """Decorator: `fit` that checks the constructor's arguments first. Scikit-learn's own hides the types."""
     checked: Fit = _fit_context(prefer_skip_nested_validation=True)(fit)
     return checked
+
+
+def documented(estimator: Estimator) -> Estimator:
+    """Decorator: fill the parameters in a class's docstring, from their declarations.
+
+    Each is described in full in one class, `HLCRRegressor` or `FedHLCRRegressor`; the others refer to it.
+    """
+    family = estimator.family.name
+    entries = []
+    elsewhere: dict[str, list[str]] = {}
+    federated = "rounds" in inspect.signature(estimator).parameters
+    for name, setting in settings_of(family, federated=federated).items():
+        home = "FedHLCRRegressor" if setting.fits == "federated" else "HLCRRegressor"
+        if home == estimator.__name__ or setting.default_for(family) != setting.default:
+            entries.append(_entry(setting, setting.default_for(family)))
+        else:
+            elsewhere.setdefault(home, []).append(name)
+    for home, names in elsewhere.items():
+        entries.append(f"{', '.join(names)}\n    As in `{home}`.")
+    estimator.__doc__ = inspect.cleandoc(estimator.__doc__ or "").replace("{parameters}", "\n".join(entries))
+    return estimator
+
+
+def _entry(setting: DeclaredSetting, default: Any) -> str:
+    """A parameter as numpydoc has it: name, type, default and meaning."""
+    quoted = [f'"{word}"' for word in (*setting.choices, *setting.words)]
+    numbers = {int: "int", float: "float", bool: "bool", str: "str"}
+    kinds = [numbers[setting.kind]] if setting.kind is not None else []
+    kinds += [f"{{{', '.join(quoted)}}}"] if len(quoted) > 1 else quoted
+    kinds += [setting.others] if setting.others else []
+    kinds += ["None"] if setting.or_none else []
+    shown = f'"{default}"' if isinstance(default, str) else repr(default)
+    words = f"{setting.meaning} {setting.more}".strip()
+    words = f"Deprecated. {words}" if setting.deprecated else words
+    return (
+        f"{setting.name} : {' or '.join(kinds)}, default={shown}\n{textwrap.indent(textwrap.fill(words, 110), '    ')}"
+    )
 
 
 def warn_of_deprecated(estimator: Any) -> None:

@@ -133,19 +133,22 @@ def _read_formula(estimator: Any, given: Given) -> tuple[Given, Formula | None]:
 
 def sorted_events(estimator: Any, family: Any, given: Given) -> tuple[Hierarchy, Schema]:
     """Check the table of a fit, sort its events by agent and entity, and learn how later tables become events."""
-    table = inputs.take_apart(given.X, given.agent, given.entity)
-    matrix = inputs.feature_matrix(table.features)
-    validate_data(estimator, inputs.named_features(table.features, matrix), reset=True, skip_check_array=True)
+    frame = None if isinstance(given.X, EncodedTable) else inputs.as_frame(given.X)
+    given, names = frames.resolve(given, frame)
+    features = given.X
+    if frame is not None and any(names):
+        features = frame.drop([name for name in dict.fromkeys(names) if name is not None]).to_native()
+    matrix = inputs.feature_matrix(features)
+    validate_data(estimator, inputs.named_features(features, matrix), reset=True, skip_check_array=True)
     n_rows = len(matrix)
     classes = learn_classes(given.y, n_rows) if family.has_classes else None
     target = read_target(family, classes, given.y, n_rows)
     weight = inputs.weight_vector(given.sample_weight, n_rows)
     offset = read_exposure(family, given.exposure, n_rows)
     n_threads = thread_count(estimator)
-    hierarchy = build_hierarchy(matrix, target, weight, table.agent, table.entity, offset, n_threads)
+    hierarchy = build_hierarchy(matrix, target, weight, given.agent, given.entity, offset, n_threads)
     schema = _schema(estimator, family, hierarchy.index)
-    columns = table.columns
-    return hierarchy, replace(schema, agent_column=columns.agent, entity_column=columns.entity, classes=classes)
+    return hierarchy, replace(schema, agent_column=names.agent, entity_column=names.entity, classes=classes)
 
 
 def _schema(estimator: Any, family: Any, index: EntityIndex) -> Schema:

@@ -7,11 +7,12 @@ way. `fixed_sums` explains the coordinates.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from typing import ClassVar
 
 import numpy as np
 
 from fedhlcr._support.arrays import IndexArray
-from fedhlcr._support.checks import finite
+from fedhlcr._support.checks import finite, not_negative
 from fedhlcr.exceptions import FederationError
 from fedhlcr.federation.fixed_sums import Integers, VectorLayout
 from fedhlcr.federation.ledger import Ledger
@@ -21,6 +22,7 @@ from fedhlcr.model.likelihood import AnyLikelihood
 from fedhlcr.model.sums import ClusterSums
 from fedhlcr.storage import codec
 from fedhlcr.storage.reader import RecordReader
+from fedhlcr.storage.records import Stored, restore, to_record
 
 
 class _Shifts:
@@ -101,6 +103,11 @@ class RunningTotal(FixedAccount):
     epoch : raised whenever the total starts again from zero
     """
 
+    STORED: ClassVar = {
+        "epoch": Stored(int, possible=not_negative),
+        "_values": Stored("u8", ("values",), name="total"),
+    }
+
     def __init__(self, n_clusters: int, likelihood: AnyLikelihood) -> None:
         super().__init__(n_clusters, likelihood)
         self.epoch = 0
@@ -142,9 +149,8 @@ class RunningTotal(FixedAccount):
         raise FederationError("under secure aggregation nobody knows what a single agent has contributed.")
 
     def to_record(self) -> codec.Record:
-        return {"epoch": self.epoch, "total": self._values, **self.shifts.to_record()}
+        return to_record(self) | self.shifts.to_record()
 
     def restore(self, reader: RecordReader, n_agents: int) -> None:  # noqa: ARG002
-        self.epoch = reader.value("epoch", int, lambda epoch: epoch >= 0)
-        self._values = reader.array("total", "u8", self._values.shape)
+        restore(self, reader, {"values": self.vectors.n_values})
         self.shifts.restore(reader)

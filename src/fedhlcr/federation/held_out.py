@@ -1,4 +1,4 @@
-"""Validation during a run: how well the model would predict held-out events if the run ended now."""
+"""HeldOutErrors during a run: how well the model would predict held-out events if the run ended now."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fedhlcr.posterior import AgentMemory, Draws, Posterior, Profiles
 from fedhlcr.samplers.state import EntityData, GlobalDraw
 
 
-class Validation:
+class HeldOutErrors:
     """Mean squared error of the mean prediction over the draws kept so far, in each round.
 
     The predictions of a draw depend only on the draw and the agents' matrices. So they are computed once, and a resumed

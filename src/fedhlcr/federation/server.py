@@ -56,7 +56,7 @@ from fedhlcr.samplers.state import GlobalDraw, ServerState
 from fedhlcr.settings import LEARNABLE
 from fedhlcr.storage import codec
 from fedhlcr.storage.reader import checkpoint_reader
-from fedhlcr.storage.records import from_record, to_record
+from fedhlcr.storage.records import from_record, restore, to_record
 
 logger = logging.getLogger(__name__)
 
@@ -464,7 +464,7 @@ class Server:
         if self.units is not None and self.rule is not None:
             parts |= {"units": self.units.to_record(), "rule": self.rule.to_record()}
         parts |= {"draws": self._keeper.to_record(), "survey": self._surveys.by_agent.to_record()}
-        parts["sum_survey"] = self._surveys.summed.to_record()
+        parts["sum_survey"] = to_record(self._surveys.summed)
         record: codec.Record = {
             f"{part}.{name}": value for part, values in parts.items() for name, value in values.items()
         }
@@ -498,7 +498,7 @@ class Server:
             server._restore_claims(rule)
         server._keeper.restore(reader.part("draws."), server.likelihood)
         server._surveys.by_agent.restore(reader.part("survey."), n_agents)
-        server._surveys.summed.restore(reader.part("sum_survey."))
+        restore(server._surveys.summed, reader.part("sum_survey."), {"columns": settings.layout.width - 1})
         server.round = reader.value("round", int, within(NEVER, MOST_ROUNDS))
         reader.require(server.round == (NEVER if server.rule is None else server.rule.round), "round")
         server._surveys.n_done, server._end = (reader.value(name, int, not_negative) for name in ("n_surveys", "end"))

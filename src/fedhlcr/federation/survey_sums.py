@@ -10,7 +10,7 @@ have any magnitude, so they are encoded in limbs (`privacy.fixed_point`).
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -21,15 +21,16 @@ from fedhlcr.federation.sums import AgentSums
 from fedhlcr.federation.survey import Units
 from fedhlcr.model.gram import GramLayout, Standardization, has_spread
 from fedhlcr.privacy import fixed_point
-from fedhlcr.storage import codec
 from fedhlcr.storage.reader import RecordReader
+from fedhlcr.storage.records import Sizes, stored
 
 
-class SurveySum(NamedTuple):
+@dataclass(frozen=True)
+class SurveySum:
     """A sum of one part of the survey over agents: their events, and one number for each column."""
 
-    n_events: float
-    columns: FloatArray
+    n_events: float = stored(float, possible=positive)
+    columns: FloatArray = stored("f8", "columns", possible=finite)
 
     @property
     def means(self) -> FloatArray:
@@ -89,59 +90,44 @@ def centre_of(layout: GramLayout, first: SurveySum) -> FloatArray:
     return first.means if layout.fit_intercept else np.zeros_like(first.columns)
 
 
+@dataclass
 class SumSurvey:
     """The survey of secure aggregation: both parts, each from one cohort."""
 
-    def __init__(self, layout: GramLayout) -> None:
-        self._layout = layout
-        self._first: SurveySum | None = None
-        self._second: SurveySum | None = None
+    layout: GramLayout
+    first: SurveySum | None = stored(SurveySum, optional=True, default=None)
+    second: SurveySum | None = stored(SurveySum, optional=True, default=None)
 
     @property
     def centre(self) -> FloatArray:
         """What the agents centre their columns on; empty in the first part."""
-        return NO_CENTRE if self._first is None else centre_of(self._layout, self._first)
+        return NO_CENTRE if self.first is None else centre_of(self.layout, self.first)
 
     @property
     def is_complete(self) -> bool:
-        return self._second is not None
+        return self.second is not None
 
     @property
     def n_events(self) -> float:
-        return 0.0 if self._second is None else self._second.n_events
+        return 0.0 if self.second is None else self.second.n_events
 
     def absorb(self, integers: Integers) -> str | None:
         """Take in the sum of a cohort; return why it is impossible, or None."""
         part = SurveySum.of(integers)
         if not part.n_events > 0.0:
             return "no agent of the cohort has events"
-        if self._first is not None and (part.columns < 0.0).any():
+        if self.first is not None and (part.columns < 0.0).any():
             return "a sum of squares is negative"
-        if self._first is None:
-            self._first = part
+        if self.first is None:
+            self.first = part
         else:
-            self._second = part
+            self.second = part
         return None
 
     def units(self, *, standardize: bool) -> Units:
-        assert self._first is not None
-        assert self._second is not None
-        return units_from_sums(self._layout, self._first, self._second, standardize=standardize)
+        assert self.first is not None
+        assert self.second is not None
+        return units_from_sums(self.layout, self.first, self.second, standardize=standardize)
 
-    def to_record(self) -> codec.Record:
-        parts = {"first": self._first, "second": self._second}
-        return {
-            f"{name}.{key}": value
-            for name, part in parts.items()
-            if part is not None
-            for key, value in part._asdict().items()
-        }
-
-    def restore(self, reader: RecordReader) -> None:
-        self._first, self._second = (self._read(reader.part(f"{name}.")) for name in ("first", "second"))
-
-    def _read(self, reader: RecordReader) -> SurveySum | None:
-        if reader.is_empty:
-            return None
-        columns = reader.array("columns", "f8", (self._layout.width - 1,), finite)
-        return SurveySum(reader.value("n_events", float, positive), columns)
+    def check_record(self, reader: RecordReader, sizes: Sizes) -> None:  # noqa: ARG002
+        reader.require(self.first is not None or self.second is None, "first.n_events")

@@ -29,13 +29,13 @@ from typing import NamedTuple
 import numpy as np
 
 from fedhlcr._support.arrays import IndexArray
-from fedhlcr._support.checks import finite, not_negative, within
+from fedhlcr._support.checks import finite, not_negative
 from fedhlcr.model.likelihood import AnyLikelihood
 from fedhlcr.model.schema import Globals, Stage
 from fedhlcr.samplers.state import ServerState
 from fedhlcr.storage.codec import Record
 from fedhlcr.storage.reader import RecordReader
-from fedhlcr.storage.records import under
+from fedhlcr.storage.records import restore, stored, to_record, under
 
 # Entities with fewer events on average are scarce data, from which clusters can be found that are not there.
 MANY_EVENTS = 10.0
@@ -148,10 +148,10 @@ class ClusterComparison:
 
     n_rounds: int
     start: int = 0
-    n_plain: int = 0
-    differ: bool = False
-    phase: Phase = Phase.WAITING
-    ends: int = 0
+    n_plain: int = stored(int, possible=not_negative, default=0)
+    differ: bool = stored(bool, default=False)
+    phase: Phase = stored(Phase, default=Phase.WAITING)
+    ends: int = stored(int, possible=not_negative, default=0)
     several: Globals | None = None
     weights: list[Weight] = field(default_factory=lambda: [Weight(), Weight()])
 
@@ -193,21 +193,13 @@ class ClusterComparison:
         self._enter(Phase.PLAIN if n_clusters == 1 else Phase.SETTLING, round_number)
 
     def to_record(self) -> Record:
-        record: Record = {
-            "n_plain": self.n_plain,
-            "differ": self.differ,
-            "phase": int(self.phase),
-            "ends": self.ends,
-            "weights": np.array(self.weights, dtype=np.float64),
-        }
+        record = to_record(self) | {"weights": np.array(self.weights, dtype=np.float64)}
         several = {} if self.several is None else self.several.to_record()
         return record | under("several.", several)
 
     def restore(self, reader: RecordReader, globals_type: type[Globals], n_coef: int) -> None:
         """Read the fields of `to_record`, and check every value."""
-        self.n_plain, self.ends = (reader.value(name, int, not_negative) for name in ("n_plain", "ends"))
-        self.differ = reader.value("differ", bool)
-        self.phase = Phase(reader.value("phase", int, within(Phase.WAITING, Phase.OVER + 1)))
+        restore(self, reader)
         weights = reader.array("weights", "f8", (2, 2), finite)
         reader.require(bool((weights[:, 1] >= 0).all()), "weights")
         self.weights = [Weight(total, int(rounds)) for total, rounds in weights]

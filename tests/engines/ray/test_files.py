@@ -18,7 +18,7 @@ from fedhlcr.data.recipe_plan import plan_recipe
 from fedhlcr.data.table_files import open_table
 from fedhlcr.data.table_pieces import ParquetPart
 from fedhlcr.engines.ray.parts import TablePart, share_out
-from fedhlcr.estimators.files import HoldOut, open_work, read_table
+from fedhlcr.estimators.files import HeldOutShare, open_work, read_table
 from fedhlcr.estimators.sharing import SharedTable
 from fedhlcr.exceptions import FileError
 from fedhlcr.storage import scratch
@@ -84,7 +84,7 @@ def in_memory(path, share, **plan):
 @contextmanager
 def shared(path, folder, share=0.0, **plan):
     """The table after the driver's first pass."""
-    recipe, hold_out = planned(file := open_table(path), **plan), HoldOut(share, 3)
+    recipe, hold_out = planned(file := open_table(path), **plan), HeldOutShare(share, 3)
     with open_work(folder / "work", file, recipe, {}, hold_out) as work:
         events = read_table(file, recipe, work, hold_out, shows_progress=False).events
         events.read_target = lambda target: target

@@ -7,8 +7,7 @@ import re
 from pathlib import Path
 
 from fedhlcr._support.version import __version__
-from fedhlcr.engines.flower.node_options import NODE_KEYS
-from fedhlcr.engines.flower.options import RUN_OPTIONS, Scalar
+from fedhlcr.engines.flower.options import NODE_OPTIONS, RUN_OPTIONS, Scalar
 from fedhlcr.exceptions import ArgumentError, OutputExistsError
 
 # Names of folders that `flwr build` accepts.
@@ -39,26 +38,6 @@ clientapp = "fedhlcr.engines.flower.client_app:app"
 #      flower-supernode … --node-config 'data-path="visits.csv" target="cost" agent-name="st-mary" features="age,stay"'
 {node_keys}
 """
-NODE_COMMENTS = {
-    "data-path": "CSV or Parquet; only the columns named below are read",
-    "target": "column to predict",
-    "agent": "column of agent ids, if the node has several agents",
-    "agent-name": "name of the node's agent, if it has one only",
-    "entity": "column of entity ids; without it each event is an entity of its own",
-    "features": "feature columns, separated by commas; they must be numeric",
-    "positive": "for family binary: the class of the target that counts as 1, the same at all nodes",
-    "exposure": "for family count: column with the exposure of each event",
-    "test-path": "file of test events; the node reports how well the model predicts them",
-    "state-dir": "folder for labels and the model; by default beside the data",
-    "aggregation": "secure: take part in secure aggregation only",
-    "min-cohort": "secure aggregation: fewest nodes of a sum, whatever the run says",
-    "key-path": "secure aggregation: the node's private key, the one that SuperNode uses",
-    "peers-path": "secure aggregation: public keys of the other nodes; without it, those seen first",
-    "min-events": "agents with fewer events stay out; 3 (features + 2) by default. See: fedhlcr flower preview",
-    "min-entities": "agents with fewer entities stay out; 5 by default",
-    "max-epsilon": "take part in private runs only, and in no more than cost this epsilon together",
-    "max-delta": "with max-epsilon: the largest delta of a run; 0.01 by default",
-}
 
 
 def write_app(folder: Path, options: dict[str, Scalar] | None = None) -> Path:
@@ -76,7 +55,7 @@ def write_app(folder: Path, options: dict[str, Scalar] | None = None) -> Path:
         name=_toml(folder.name),
         version=__version__,
         options=_options_text(chosen),
-        node_keys="\n".join(f"#      {key:<14}{NODE_COMMENTS[key]}" for key in NODE_KEYS),
+        node_keys="\n".join(f"#      {key:<14}{comment}" for key, comment in NODE_OPTIONS.items()),
     )
     if chosen:
         raise ArgumentError(f"there is no option {', '.join(map(repr, chosen))}.")

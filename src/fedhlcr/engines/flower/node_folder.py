@@ -2,7 +2,7 @@
 
 ca.crt, node.key     made at the server by `fedhlcr flower server`
 peers                the public keys of all nodes, if there is such a file, for secure aggregation
-node.toml            the address, and the options of a node (`options.NODE_KEYS`); whoever runs the node edits it
+node.toml            the address, and the options of a node (`options.NODE_OPTIONS`); whoever runs the node edits it
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedhlcr.engines.flower.app_folder import NODE_COMMENTS
-from fedhlcr.engines.flower.node_options import NODE_KEYS, NodeOptions
+from fedhlcr.engines.flower.node_options import NodeOptions
+from fedhlcr.engines.flower.options import NODE_OPTIONS
 from fedhlcr.exceptions import ArgumentError, Refusal
 
 SETTINGS = "node.toml"
@@ -107,11 +107,11 @@ def write_node_folder(folder: Path, name: str, address: str) -> Path:
     if path.exists():
         return path
     text = HEAD.format(address=json.dumps(address), name=json.dumps(name))
-    for key in NODE_KEYS:
+    for key, comment in NODE_OPTIONS.items():
         if key in ("state-dir", "key-path", "peers-path"):
             continue
         line = f'{key} = "{name if key == "agent-name" else ""}"'
-        text += f"{line if key in NEEDED or key == 'agent-name' else '# ' + line:<32} # {NODE_COMMENTS[key]}\n"
+        text += f"{line if key in NEEDED or key == 'agent-name' else '# ' + line:<32} # {comment}\n"
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     path.write_text(text, encoding="utf-8")
     return path

@@ -8,17 +8,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from fedhlcr.engines.flower.options import SIMULATION_PREFIX, RunOptions, refuse_unknown, split_names
+from fedhlcr.engines.flower.options import NODE_OPTIONS, SIMULATION_PREFIX, RunOptions, refuse_unknown, split_names
 from fedhlcr.exceptions import Refusal
 from fedhlcr.privacy.differential_privacy import LARGEST_DELTA, MOST_DELTA, MOST_EPSILON
 from fedhlcr.privacy.disclosure import DEFAULT_RULE, NO_RULE, DisclosureRule
 from fedhlcr.settings import FEWEST_IN_COHORT
-
-NODE_KEYS = (
-    *("data-path", "target", "agent", "agent-name", "entity", "features", "positive", "exposure"),
-    *("test-path", "state-dir", "aggregation", "min-cohort", "key-path", "peers-path", "min-events", "min-entities"),
-    *("max-epsilon", "max-delta"),
-)
 
 
 @dataclass(frozen=True)
@@ -82,10 +76,10 @@ class NodeOptions:
     @classmethod
     def _from_config(cls, config: Mapping[str, Any], share: tuple[int, int] | None) -> NodeOptions:
         try:
-            refuse_unknown(config, NODE_KEYS, "node-config", only_typos=True)
+            refuse_unknown(config, NODE_OPTIONS, "node-config", only_typos=True)
         except ValueError as error:
             raise Refusal("NodeConfigError", str(error)) from None
-        text = {key: str(config.get(key, "")).strip() for key in NODE_KEYS}
+        text = {key: str(config.get(key, "")).strip() for key in NODE_OPTIONS}
         missing = [key for key in ("data-path", "target", "features") if not text[key]]
         if missing:
             cure = f"the node-config lacks {', '.join(f'`{key}`' for key in missing)}; set them"

@@ -23,7 +23,7 @@ from fedhlcr.federation.weights import MAX_WEIGHT
 from fedhlcr.model.gram import GramLayout
 from fedhlcr.model.likelihood import AUTO
 from fedhlcr.privacy.differential_privacy import DifferentialPrivacy
-from fedhlcr.settings import LEARNABLE, MIN_COHORT
+from fedhlcr.settings import LEARNABLE, MIN_COHORT, SETTINGS, DeclaredSetting
 
 Scalar = bool | int | float | str
 # The largest number of agents that a node may have by default.
@@ -44,6 +44,48 @@ class Section(NamedTuple):
     title: str
     options: tuple[Option, ...]
     table: str = ""
+
+
+# Options of a node, and what they say. Whoever runs the node sets them in its node-config.
+NODE_OPTIONS = {
+    "data-path": "CSV or Parquet; only the columns named below are read",
+    "target": "column to predict",
+    "agent": "column of agent ids, if the node has several agents",
+    "agent-name": "name of the node's agent, if it has one only",
+    "entity": "column of entity ids; without it each event is an entity of its own",
+    "features": "feature columns, separated by commas; they must be numeric",
+    "positive": "for family binary: the class of the target that counts as 1, the same at all nodes",
+    "exposure": "for family count: column with the exposure of each event",
+    "test-path": "file of test events; the node reports how well the model predicts them",
+    "state-dir": "folder for labels and the model; by default beside the data",
+    "aggregation": "secure: take part in secure aggregation only",
+    "min-cohort": "secure aggregation: fewest nodes of a sum, whatever the run says",
+    "key-path": "secure aggregation: the node's private key, the one that SuperNode uses",
+    "peers-path": "secure aggregation: public keys of the other nodes; without it, those seen first",
+    "min-events": "agents with fewer events stay out; 3 (features + 2) by default. See: fedhlcr flower preview",
+    "min-entities": "agents with fewer entities stay out; 5 by default",
+    "max-epsilon": "take part in private runs only, and in no more than cost this epsilon together",
+    "max-delta": "with max-epsilon: the largest delta of a run; 0.01 by default",
+}
+
+
+def _of_setting(name: str, *, default: Scalar | None = None) -> Option:
+    """The option of a setting of models or federations. Numbers that are not known are 0 on Flower."""
+    setting = SETTINGS[name]
+    assert setting.on_flower is not None
+    words = setting.worded(lambda other: f"`{SETTINGS[other].on_flower or other}`")
+    if setting.others and setting.choices:
+        words = f"{words} They are separated by commas."
+    if _has_zero(setting):
+        words = f"{words} 0: {setting.words[0] if setting.words else 'without it'}."
+        known = 0 if setting.kind is int else 0.0
+        default = known if default is None and setting.default in (None, *setting.words) else default
+    return Option(setting.on_flower, setting.default if default is None else default, words)
+
+
+def _has_zero(setting: DeclaredSetting) -> bool:
+    """Whether 0 stands for a number that is not known, because it is no value itself."""
+    return setting.may_be_unknown and not setting.allows(0)
 
 
 RUN_OPTIONS = (
@@ -91,24 +133,9 @@ RUN_OPTIONS = (
     Section(
         "The federation",
         (
-            Option("seed", 0, "seed of all random numbers; the model depends on it and on which agents took part"),
-            Option(
-                "rounds",
-                60,
-                "maximum number of rounds; 0: until the log joint is stable. A round takes some seconds even with "
-                "little data. With fewer than 60 rounds there is no time to compare several clusters with one",
-            ),
-            Option(
-                "patience",
-                10,
-                "stop when the log joint has been stable for twice this many rounds; 0: never stop early",
-            ),
-            Option("participation", 1.0, "share of the agents that are asked in each round"),
-            Option(
-                "aggregation",
-                "plain",
-                "plain: the server sees the sums of every agent; secure: only the sum over at least min-cohort nodes",
-            ),
+            _of_setting("random_state"),
+            _of_setting("rounds", default=60),
+            *map(_of_setting, ("patience", "participation", "aggregation")),
             Option("min-cohort", MIN_COHORT, "secure aggregation: fewest nodes whose sum the server may learn"),
             Option(
                 "epsilon",
@@ -118,50 +145,20 @@ RUN_OPTIONS = (
             ),
             Option("delta", 0.0, "differential privacy: the probability with which epsilon may not hold; 0: N^-1.1"),
             Option("privacy-rounds", 20, "differential privacy: the number of rounds, in the place of `rounds`"),
-            Option("fixed-point", False, "round sums as secure aggregation does, also without masks"),
-            Option("rule", "delta", "delta: exact, learns all hyperparameters; blend: the paper's Algorithm 3"),
-            Option("learning-rate", 0.2, "learning rate of the blend rule"),
-            Option("participation-scaling", True, "blend rule: scale sums to all agents; false as in the paper"),
+            *map(_of_setting, ("fixed_point", "rule", "learning_rate", "participation_scaling")),
         ),
     ),
     Section(
         "The model",
         (
-            Option("clusters", 0, "number of clusters; 0: find it"),
-            Option("max-clusters", 64, "number of clusters to start with if clusters is 0"),
-            Option("fit-intercept", True, "whether the regressions have an intercept"),
-            Option(
-                "standardize", True, "scale columns to unit variance; the scales come from the agents that answer first"
-            ),
-            Option(
-                "noise-scale",
-                0.0,
-                "standard deviation of the noise, in units of the target; 0: learn it, as for the next three",
-            ),
-            Option("coef-scale", 0.0, "spread of the clusters' coefficients, in standardised units"),
-            Option("global-concentration", 0.0, "concentration α: higher spreads entities over more clusters"),
-            Option("agent-concentration", 0.0, "concentration β: higher makes agents more alike"),
-            Option("effects", "auto", "who differs within a cluster: auto, none as in the paper, entity, entity+agent"),
-            Option(
-                "noise",
-                "entity",
-                "entity: every entity has its own; common: all have the same, as in the paper; student: single events "
-                "may be far off",
-            ),
+            *map(_of_setting, ("n_clusters", "max_clusters", "fit_intercept", "standardize", *LEARNABLE)),
+            *map(_of_setting, ("effects", "noise")),
             Option(
                 "family",
                 "real",
                 "what the target is: real; binary, that is 0 or 1, or two classes if the nodes set `positive`; count",
             ),
-            Option("likelihood", AUTO, "auto: that of effects and noise; or a name, see fedhlcr.model.likelihood"),
-            Option(
-                "curves",
-                "none",
-                "feature columns whose effect may bend, separated by commas; auto: all with enough distinct values. "
-                "Agents report quantiles of these columns",
-            ),
-            Option("coef-prior", "adaptive", "adaptive, common_mean, or zero_mean as in the paper"),
-            Option("draws", 100, "maximum number of posterior draws that are kept"),
+            *map(_of_setting, ("likelihood", "curves", "coef_prior", "n_draws")),
         ),
     ),
     Section(
@@ -203,12 +200,8 @@ RUN_OPTIONS = (
                 "a file whose agents are distributed over the nodes, or a folder with a file for each node",
             ),
             Option("test-path", "", "the same for test events; empty for none"),
-            Option("target", "", "column to predict"),
-            Option("agent", "", "column of agent ids"),
-            Option("entity", "", "column of entity ids; empty makes each event an entity of its own"),
-            Option("features", "", "feature columns, separated by commas"),
-            Option("positive", "", "the class that counts as 1, if the target has two classes; all others are 0"),
-            Option("exposure", "", "column with the exposure of each event, for counts"),
+            *(Option(name, "", NODE_OPTIONS[name]) for name in ("target", "agent", "entity", "features")),
+            *(Option(name, "", NODE_OPTIONS[name]) for name in ("positive", "exposure")),
             Option("min-events", "", "fewest events with which an agent takes part; empty: any number"),
             Option("min-entities", "", "fewest entities with which an agent takes part; empty: any number"),
         ),
@@ -218,10 +211,8 @@ RUN_OPTIONS = (
 SIMULATION_PREFIX = "simulation."
 # The likelihood of each family of targets; that of real ones follows from other options.
 LIKELIHOODS = {family.name: family.likelihood or AUTO for family in FAMILIES.values()}
-# Options whose 0 means None.
-ZERO_IS_NONE = ("clusters", "rounds", "patience", *(name.replace("_", "-") for name in LEARNABLE))
-# Options that have another name in the settings.
-SETTING_NAMES = {"clusters": "n_clusters", "draws": "n_draws"}
+# The settings by the names of their options.
+BY_OPTION = {setting.on_flower: setting for setting in SETTINGS.values() if setting.on_flower is not None}
 EXPERIMENT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
@@ -307,10 +298,10 @@ class RunOptions:
         """The settings of the federation; `features` are the names of its columns, once they are agreed on."""
         taken = {f.name for f in fields(FederationSettings)} - {"layout", "limits", "curves", "privacy", "simulated"}
         chosen: dict[str, Any] = {}
-        for name, value in self.values.items():
-            field = SETTING_NAMES.get(name, name.replace("-", "_"))
+        for name, setting in BY_OPTION.items():
+            field = "seed" if setting.name == "random_state" else setting.name
             if field in taken:
-                chosen[field] = None if name in ZERO_IS_NONE and value == 0 else value
+                chosen[field] = None if _has_zero(setting) and self[name] == 0 else self[name]
         if self["likelihood"] == AUTO:
             chosen["likelihood"] = LIKELIHOODS[self["family"]]
         chosen["privacy"] = self.privacy
