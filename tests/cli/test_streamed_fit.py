@@ -223,8 +223,8 @@ KILLED = """
 import os, signal, sys
 from fedhlcr.cli import run
 from fedhlcr.data import table_pieces
-from fedhlcr.data.streaming import sorting, work_folder
-table_pieces.PIECE_ROWS, sorting.BUCKET_BYTES, work_folder.BETWEEN_CHECKPOINTS = 37, 3000, -1.0
+from fedhlcr.data.streaming import event_sorter, work_folder
+table_pieces.PIECE_ROWS, event_sorter.BUCKET_BYTES, work_folder.BETWEEN_CHECKPOINTS = 37, 3000, -1.0
 left, os_replace, append = int(sys.argv[1]), os.replace, work_folder.WorkFolder.append
 
 def ending(function):
