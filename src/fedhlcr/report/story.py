@@ -59,7 +59,9 @@ def goodness(findings: Findings, scores: Evaluation | None) -> str:
         return " ".join(sentences)
     own = scores.model
     on = "On the events it was fitted with" if scores.was_fitted else f"On {EVENT.count(scores.n_events)} held out"
-    caution = " These figures are optimistic." if scores.was_fitted else ""
+    # of classes no other method is named below
+    whose = "" if scores.family.has_classes else " for every method"
+    caution = f" These figures are optimistic{whose}." if scores.was_fitted else ""
     if scores.family.has_classes:
         apart = "all outcomes are the same, so it cannot be seen whether it tells them apart"
         if math.isfinite(own["auc"]):
