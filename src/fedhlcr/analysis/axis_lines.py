@@ -23,8 +23,7 @@ from fedhlcr.posterior.alignment import central_interval, coef_by_draw
 from fedhlcr.posterior.entity_coef import coef_moments
 from fedhlcr.posterior.fitted_model import FittedModel
 from fedhlcr.posterior.prediction import Profiles
-from fedhlcr.posterior.predictive import MixtureRows, interval_ends
-from fedhlcr.posterior.responses import moments_of
+from fedhlcr.posterior.responses import MixtureRows, interval_ends, moments_of
 from fedhlcr.posterior.user_units import to_user_units
 
 # Rows whose predictions in all draws are in memory at a time.

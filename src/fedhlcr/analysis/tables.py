@@ -32,7 +32,7 @@ from fedhlcr.analysis.links import Link, link_of
 from fedhlcr.analysis.memberships import memberships
 from fedhlcr.exceptions import ArgumentError
 from fedhlcr.posterior.entity_coef import entity_coef_interval
-from fedhlcr.posterior.predictive import interval_ends
+from fedhlcr.posterior.responses import interval_ends
 from fedhlcr.posterior.user_units import coef_transform
 
 INTERCEPT = "intercept"

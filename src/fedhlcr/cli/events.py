@@ -17,11 +17,11 @@ from fedhlcr.cli.options import Roles, split_names
 from fedhlcr.cli.shell import Shell, plural
 from fedhlcr.data.categories import class_texts
 from fedhlcr.data.columns import TEXT_CURE
-from fedhlcr.data.encoded import EncodedTable
 from fedhlcr.data.families import BINARY, COUNT, FAMILIES, Family, FamilyName
 from fedhlcr.data.formula import parse_formula
 from fedhlcr.data.hierarchy import UNKNOWN, index_pairs, row_sole_agent
 from fedhlcr.data.ids import Ids
+from fedhlcr.data.inputs import EncodedTable
 from fedhlcr.data.recipe import Prepared, Recipe
 from fedhlcr.data.recipe_plan import note_on_unnamed, plan_recipe
 from fedhlcr.data.table_files import TableFile, open_table, source_name

@@ -16,11 +16,13 @@ from numpy.typing import NDArray
 
 from fedhlcr._support.arrays import FloatArray
 from fedhlcr._support.special import expit
-from fedhlcr._support.wording import number, percent
+from fedhlcr._support.wording import Noun, number, percent
+from fedhlcr.exceptions import Advice, DataError, Setting
 
 FamilyName = Literal["real", "binary", "count"]
 # Largest count that models take: beyond, sums of squares lose their digits.
 LARGEST_COUNT = 1e12
+VALUE = Noun("value", "values")
 
 
 def _no_faults(target: NDArray[Any]) -> dict[str, int]:  # noqa: ARG001
@@ -120,3 +122,14 @@ COUNT = Family(
     faults=count_faults,
 )
 FAMILIES: dict[FamilyName, Family] = {family.name: family for family in (REAL, BINARY, COUNT)}
+
+
+def wrong_counts(where: str, faults: dict[str, int], n_rows: int, *, in_fit: bool = False) -> DataError:
+    """Return the error about a target that must hold counts; `faults` are those of `count_faults`."""
+    what, n_wrong = next(iter(faults.items()))
+    values = f"{n_wrong:,} of {VALUE.count(n_rows)} {'is' if n_wrong == 1 else 'are'}"
+    found = f"{where} must hold counts (0, 1, 2, …), but {values} {what}"
+    if not in_fit:
+        return DataError(f"{found}; correct these rows, or leave them out.")
+    other = Advice("", "HLCRRegressor is for real numbers.")
+    return DataError(f"{found}; correct these rows, or choose another family.", other, (Setting("family", "real"),))

@@ -21,8 +21,8 @@ from fedhlcr.figures.choices import label_of_target
 from fedhlcr.figures.figure import Mark, Panel, Scale, evenly, level_scale
 from fedhlcr.posterior.fitted_model import check_model
 from fedhlcr.posterior.prediction import Profiles
-from fedhlcr.posterior.predictive import interval_ends
 from fedhlcr.posterior.replicates import replicate
+from fedhlcr.posterior.responses import interval_ends
 
 # Most events to use; of more, a random sample is taken.
 MAX_EVENTS = 10_000
