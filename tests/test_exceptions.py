@@ -25,9 +25,11 @@ KINDS = [
 BUILT_IN = {
     ("__init__.py", "AttributeError"): (1, "Python's protocol for modules"),
     ("posterior/draws.py", "AttributeError"): (1, "Python's protocol for attributes"),
-    ("estimators/entity_figures.py", "AttributeError"): (1, "Python's protocol for attributes"),
+    ("posterior/fitted_model.py", "AttributeError"): (1, "Python's protocol for attributes"),
+    ("estimators/base.py", "AttributeError"): (2, "Python's protocol for attributes"),
     ("cli/start_up.py", "ModuleNotFoundError"): (1, "Python's protocol for imports"),
     ("model/likelihood.py", "NotImplementedError"): (2, "a mistake in a new likelihood, not of a user"),
+    ("model/mixed.py", "NotImplementedError"): (2, "a mistake in a new likelihood, not of a user"),
     ("storage/codec.py", "TypeError"): (1, "a mistake in fedhlcr, not of a user"),
     ("storage/atomic.py", "OSError"): (1, "the system's own error, with the name that the user gave"),
     ("analysis/selection.py", "KeyboardInterrupt"): (1, "the user wants everything to end"),

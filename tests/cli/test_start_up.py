@@ -102,12 +102,38 @@ def test_predict_imports_no_linear_algebra(name, interval, folder):
     assert imported(("scipy.linalg", "scipy.special"), "predict", *arguments) == "[]"
 
 
-def test_linear_algebra_can_be_imported_after_numba():
-    code = (
-        "from fedhlcr.cli.start_up import left_out\nwith left_out('scipy.linalg'): import numba.np.arraymath\n"
-        "from scipy.linalg import cholesky; print(cholesky)"
-    )
-    assert "cholesky" in subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+LAZY = "import sys\nfrom fedhlcr.cli.start_up import import_blas_lazily\nimport_blas_lazily()\n"
+USES = {
+    "numba's matrix product": """
+import numba, numpy as np
+product = numba.njit(lambda a, b: a @ b)
+assert 'scipy.linalg' not in sys.modules
+a = np.arange(6.0).reshape(2, 3)
+assert (product(a, a.T.copy()) == a @ a.T).all()
+""",
+    "scipy's own": "from scipy.linalg import cholesky; assert cholesky([[4.0]]) == 2.0",
+    "import of the module": "from scipy.linalg.cython_blas import __pyx_capi__; assert 'dgemm' in __pyx_capi__",
+}
+
+
+@pytest.mark.parametrize("use", USES)
+def test_lazy_linear_algebra_is_there_when_it_is_used(use):
+    code = f"{LAZY}{USES[use]}\nimport scipy.linalg\nblas = sys.modules['scipy.linalg.cython_blas']\n"
+    code += "assert blas is scipy.linalg.cython_blas and blas.__file__\n"
+    subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+
+def test_pandas_can_be_imported_after_a_command_without_it():
+    code = """
+import sys
+from fedhlcr.cli.start_up import without_pandas
+import pyarrow as pa
+with without_pandas():
+    column = pa.array([1, 2])
+assert "pandas" not in sys.modules
+assert list(column.to_pandas()) == [1, 2]
+"""
+    subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 
 
 def test_models_of_all_likelihoods_are_read_in_a_fresh_process(folder):

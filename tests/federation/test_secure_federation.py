@@ -88,7 +88,7 @@ def test_a_secure_run_is_a_run_of_the_ledger_in_fixed_point(small, model):
     for name in shared:
         assert getattr(plain.history.records[-1], name) == getattr(secure.history.records[-1], name)
     if model == "effects":
-        assert np.abs(secure.rule.account.shifts.sum.targets).max() > 0
+        assert np.abs(secure.rule.account.shifted.targets).max() > 0
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -208,6 +208,7 @@ def test_an_agent_that_fails_while_it_leaves_costs_a_new_epoch(small):
     assert server.history.records[-1].n_accepted == 5
 
 
+@pytest.mark.filterwarnings("ignore::fedhlcr.exceptions.DeprecationNotice")
 def test_predictions_are_as_good_as_in_plain_mode(small):
     table, _ = small
     train, test = hold_out_events(table.agent, table.entity)

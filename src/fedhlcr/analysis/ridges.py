@@ -46,10 +46,10 @@ class Ridge(NamedTuple):
     def of(cls, groups: KnownEntities) -> Ridge:
         """The ridge with the highest evidence. Features are scaled by their standard deviation over all groups."""
         spread = _centred(groups.layout, groups.grams.sum(axis=0)[None]).spread[0]
-        evidence = _evidence(groups, spread)
-        best = int(evidence.log.argmax())
+        evidence, noise_variance = _evidence(groups, spread)
+        best = int(evidence.argmax())
         penalty = float(PENALTIES[best])
-        return cls(penalty, np.minimum(penalty * spread**2, INFINITE), float(evidence.noise_variance[best]))
+        return cls(penalty, np.minimum(penalty * spread**2, INFINITE), float(noise_variance[best]))
 
     def law(self, entities: NormalEquations) -> CoefLaw:
         """The regression of each group: with A = G + diag(penalties) it is N(A⁻¹g, σ²A⁻¹)."""
@@ -87,14 +87,8 @@ def _centred(layout: GramLayout, grams: FloatArray) -> _Centred:
     return _Centred(n, mean, full[:, 1:, 1:] - n[:, None, None] * mean[:, :, None] * mean[:, None, :])
 
 
-class _Evidence(NamedTuple):
+def _evidence(groups: KnownEntities, spread: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Of each penalty: the log evidence up to a constant, and the noise variance."""
-
-    log: FloatArray
-    noise_variance: FloatArray
-
-
-def _evidence(groups: KnownEntities, spread: FloatArray) -> _Evidence:
     unexplained = np.zeros(len(PENALTIES))
     shrinkage = np.zeros(len(PENALTIES))
     freedom = 0.0
@@ -110,4 +104,4 @@ def _evidence(groups: KnownEntities, spread: FloatArray) -> _Evidence:
         total += group.sums[:, -1, -1].sum()
     # after a perfect fit only rounding errors are left, which are not evidence
     unexplained = np.maximum(unexplained, 1e-12 * total if total > 0.0 else 1.0)
-    return _Evidence(-0.5 * freedom * np.log(unexplained) + 0.5 * shrinkage, unexplained / max(freedom, 1.0))
+    return -0.5 * freedom * np.log(unexplained) + 0.5 * shrinkage, unexplained / max(freedom, 1.0)

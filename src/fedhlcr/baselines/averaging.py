@@ -210,14 +210,6 @@ class FedAvgNetworkRegressor(FederatedRival[Network]):
         return rounds
 
 
-class _Batch(NamedTuple):
-    """Events of each agent: features, targets and how much they count, which is 1 in all for an agent."""
-
-    X: Weights  # (agents, events, n_features)
-    y: Weights  # (agents, events, 1)
-    weight: Weights  # (agents, events, 1)
-
-
 class _NetworkEvents:
     """The agents' events, to draw batches from."""
 
@@ -228,7 +220,8 @@ class _NetworkEvents:
         self.sizes = np.diff(data.first_event)
         self._batch_size = batch_size
 
-    def batch(self, agents: IndexArray, rng: np.random.Generator) -> _Batch:
+    def batch(self, agents: IndexArray, rng: np.random.Generator) -> tuple[Weights, Weights, Weights]:
+        """(agents, events, …) features, targets and how much events count, which is 1 in all for an agent."""
         sizes = self.sizes[agents, None]
         if self._batch_size is None:
             # agents with fewer events than others repeat their first, for nothing
@@ -239,7 +232,7 @@ class _NetworkEvents:
             place = (rng.random((len(agents), self._batch_size)) * sizes).astype(np.int64)
             weight = np.full(place.shape, 1.0 / self._batch_size)
         rows = self._first[agents, None] + place
-        return _Batch(self._X[rows], self._y[rows], weight[..., None].astype(np.float32))
+        return self._X[rows], self._y[rows], weight[..., None].astype(np.float32)
 
 
 def _first_layers(sizes: tuple[int, ...], rng: np.random.Generator) -> list[Weights]:
@@ -252,7 +245,11 @@ def _first_layers(sizes: tuple[int, ...], rng: np.random.Generator) -> list[Weig
 
 
 def _train_locally(
-    server: list[Weights], batches: list[_Batch], shares: FloatArray, learning_rate: float, proximal: float
+    server: list[Weights],
+    batches: list[tuple[Weights, Weights, Weights]],
+    shares: FloatArray,
+    learning_rate: float,
+    proximal: float,
 ) -> list[Weights]:
     """The mean of where a step on each batch leads the agents, by their shares."""
     torch = _import_torch()

@@ -23,7 +23,7 @@ from fedhlcr.cli import auditing, fitting, flower, inspecting, manual, models, s
 from fedhlcr.cli.options import UsageError, with_groups
 from fedhlcr.cli.parameters import restore_help
 from fedhlcr.cli.shell import EXIT_CODES, FAILED, INTERRUPTED, NO_OUTPUT, WRONG_USAGE, error_line, error_text
-from fedhlcr.cli.start_up import left_out
+from fedhlcr.cli.start_up import without_pandas
 from fedhlcr.exceptions import FedHLCRError
 
 HELP = """Regression on hierarchical data: agent → entity → event (store → product → week, hospital → patient → visit).
@@ -101,7 +101,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.stderr = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
     make_printable()
     command = next(iter(sys.argv[1:] if arguments is None else arguments), None)
-    with left_out("pandas") if command in WITHOUT_PANDAS else nullcontext():
+    with without_pandas() if command in WITHOUT_PANDAS else nullcontext():
         code = run(arguments)
     sys.exit(code)
 

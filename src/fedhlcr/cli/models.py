@@ -50,16 +50,15 @@ def predict(
     \b
     fedhlcr predict sales.fedhlcr test.csv --interval 0.9 --out predictions.csv
     """
-    from fedhlcr.cli.start_up import left_out
-
-    with left_out("scipy.linalg"):
-        import numba.np.arraymath  # noqa: F401
     from fedhlcr.cli.events import events_to_predict, is_streamed, open_events
     from fedhlcr.cli.output import STDOUT, check_table_output, write_table
     from fedhlcr.cli.predicting import open_batches, prediction_table, write_predictions
     from fedhlcr.cli.scoring import predict_events
+    from fedhlcr.cli.start_up import import_blas_lazily
     from fedhlcr.storage.model_reader import load_model
 
+    # the kernels have no matrix products
+    import_blas_lazily()
     check_table_output(out, model, data, stdout=True)
     out = None if str(out) == STDOUT else out
     table = None

@@ -25,35 +25,18 @@ from fedhlcr.storage.reader import RecordReader
 from fedhlcr.storage.records import Stored, restore, to_record
 
 
-class _Shifts:
-    """The sum of all shifts of effects so far, by original cluster; None for a likelihood without effects."""
-
-    def __init__(self, likelihood: AnyLikelihood, n_clusters: int) -> None:
-        self._shape = n_clusters, likelihood.layout.n_coef
-        self.sum = EffectShift.zero(*self._shape) if likelihood.has_stages else None
-
-    def add(self, shift: EffectShift) -> None:
-        assert self.sum is not None
-        self.sum = self.sum + shift
-
-    def to_record(self) -> codec.Record:
-        if self.sum is None:
-            return {}
-        return {"shifted_effects": self.sum.effects, "shifted_targets": self.sum.targets}
-
-    def restore(self, reader: RecordReader) -> None:
-        if self.sum is not None:
-            arrays = [reader.array(f"shifted_{name}", "f8", self._shape, finite) for name in ("effects", "targets")]
-            self.sum = EffectShift(*arrays)
-
-
 class FixedAccount(ABC):
-    """What both accounts share: the shifts, and the total in floating point."""
+    """What both accounts share: the shifts, and the total in floating point.
+
+    Attributes
+    ----------
+    shifted : the sum of all shifts of effects so far, by original cluster; None for a likelihood without effects
+    """
 
     def __init__(self, n_clusters: int, likelihood: AnyLikelihood) -> None:
         self.likelihood = likelihood
         self.vectors = VectorLayout(likelihood.sum_schema, np.arange(n_clusters))
-        self.shifts = _Shifts(likelihood, n_clusters)
+        self.shifted = EffectShift.zero(n_clusters, likelihood.layout.n_coef) if likelihood.has_stages else None
 
     @abstractmethod
     def integers(self) -> Integers:
@@ -61,7 +44,8 @@ class FixedAccount(ABC):
 
     def shift(self, likelihood: AnyLikelihood, shift: EffectShift) -> None:  # noqa: ARG002
         """Note that effects have moved. Nothing else changes, because sums are in absolute coordinates."""
-        self.shifts.add(shift)
+        assert self.shifted is not None
+        self.shifted = self.shifted + shift
 
     def total(self) -> ClusterSums:
         """The sum of all contributions, by original cluster."""
@@ -69,7 +53,18 @@ class FixedAccount(ABC):
 
     def total_of(self, values: Integers) -> ClusterSums:
         """A total in floating point, with all shifts applied."""
-        return self.vectors.cluster_sums(values, self.likelihood, self.shifts.sum)
+        return self.vectors.cluster_sums(values, self.likelihood, self.shifted)
+
+    def shifts_to_record(self) -> codec.Record:
+        if self.shifted is None:
+            return {}
+        return {"shifted_effects": self.shifted.effects, "shifted_targets": self.shifted.targets}
+
+    def restore_shifts(self, reader: RecordReader) -> None:
+        if self.shifted is not None:
+            shape = self.shifted.effects.shape
+            arrays = [reader.array(f"shifted_{name}", "f8", shape, finite) for name in ("effects", "targets")]
+            self.shifted = EffectShift(*arrays)
 
 
 class FixedLedger(FixedAccount, Ledger):
@@ -85,11 +80,11 @@ class FixedLedger(FixedAccount, Ledger):
         return np.sum([np.zeros(self.vectors.n_values, dtype=np.uint64), *totals], axis=0, dtype=np.uint64)
 
     def to_record(self) -> codec.Record:
-        return Ledger.to_record(self) | self.shifts.to_record()
+        return Ledger.to_record(self) | self.shifts_to_record()
 
     def restore(self, reader: RecordReader, n_agents: int) -> None:
         Ledger.restore(self, reader, n_agents)
-        self.shifts.restore(reader)
+        self.restore_shifts(reader)
 
 
 class RunningTotal(FixedAccount):
@@ -149,8 +144,8 @@ class RunningTotal(FixedAccount):
         raise FederationError("under secure aggregation nobody knows what a single agent has contributed.")
 
     def to_record(self) -> codec.Record:
-        return to_record(self) | self.shifts.to_record()
+        return to_record(self) | self.shifts_to_record()
 
     def restore(self, reader: RecordReader, n_agents: int) -> None:  # noqa: ARG002
         restore(self, reader, {"values": self.vectors.n_values})
-        self.shifts.restore(reader)
+        self.restore_shifts(reader)

@@ -159,7 +159,7 @@ class DeltaRule:
         if not isinstance(self.account, FixedAccount):
             return None
         terms = SumTerms(0, is_secure=False)
-        if (shifts := self.account.shifts.sum) is not None:
+        if (shifts := self.account.shifted) is not None:
             terms = replace(terms, effects=shifts.effects, targets=shifts.targets)
         if isinstance(self.account, RunningTotal):
             rows = self.account.rows(self.cluster_of)

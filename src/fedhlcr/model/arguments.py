@@ -273,19 +273,6 @@ class EffectShift:
         return EffectShift(self.effects[clusters], self.targets[clusters])
 
 
-class CollapsedTerms(NamedTuple):
-    """What the collapsed sampler needs to integrate the coefficients out.
-
-    Attributes
-    ----------
-    grams : (entities, packed) the (regressors, target) block of each Gram matrix, divided by σ²
-    prior_precision : (packed,) the same block of a cluster without entities, i.e. the prior's
-    """
-
-    grams: FloatArray
-    prior_precision: FloatArray
-
-
 class Differences(NamedTuple):
     """The laws of effects and noise in each draw, in standardised units.
 

@@ -5,8 +5,6 @@ Each `draw_` function takes sums and a generator, and returns a draw. Hyperparam
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 
 from fedhlcr._support.arrays import FloatArray
@@ -95,19 +93,6 @@ def log_mean_exp(logs: list[float]) -> float:
     return float(logsumexp(logs) - np.log(len(logs)))
 
 
-class _CurveSums(NamedTuple):
-    """What the prior of a curve needs of its coefficients (clusters, size): number, sum, squares around the mean."""
-
-    n: int
-    total: FloatArray  # (size,)
-    squares: FloatArray  # (size,)
-
-    @classmethod
-    def of(cls, coef: FloatArray) -> _CurveSums:
-        total = coef.sum(axis=0)
-        return cls(len(coef), total, ((coef - total / max(len(coef), 1)) ** 2).sum(axis=0))
-
-
 def draw_curve_prior(rng: np.random.Generator, coef: FloatArray, spread: float) -> CoefPrior:
     """(μ, τ) of one curve given its coefficients in the occupied clusters, (clusters, size).
 
@@ -117,7 +102,7 @@ def draw_curve_prior(rng: np.random.Generator, coef: FloatArray, spread: float) 
     clusters share is learned from the events of all. On a grid, everything but the coefficients is integrated out
     exactly: (s, τ) are drawn with μ integrated out, then μ | s, τ.
     """
-    logs = _log_curve_joint(_CurveSums.of(coef), spread).ravel()
+    logs = _log_curve_joint(coef, spread).ravel()
     weights = np.cumsum(np.exp(logs - logs.max()))
     choice = min(int(np.searchsorted(weights, rng.random() * weights[-1], side="right")), len(logs) - 1)
     shared = spread * SCALES[choice // len(SCALES)]
@@ -130,17 +115,19 @@ def draw_curve_prior(rng: np.random.Generator, coef: FloatArray, spread: float) 
 
 def log_curve_marginal(coef: FloatArray, spread: float) -> float:
     """log p(w) of one curve's coefficients in the occupied clusters, (clusters, size), with μ, s, τ integrated out."""
-    return float(logsumexp(_log_curve_joint(_CurveSums.of(coef), spread)))
+    return float(logsumexp(_log_curve_joint(coef, spread)))
 
 
-def _log_curve_joint(sums: _CurveSums, spread: float) -> FloatArray:
-    """(s, τ) log p(w, s, τ) on the grid, with μ integrated out."""
+def _log_curve_joint(coef: FloatArray, spread: float) -> FloatArray:
+    """(s, τ) log p(w, s, τ) on the grid, with μ integrated out, for coefficients (clusters, size)."""
+    n, size = coef.shape
+    total = coef.sum(axis=0)
+    squares = ((coef - total / max(n, 1)) ** 2).sum(axis=0)
     shared, own = np.meshgrid((spread * SCALES) ** 2, (spread * SCALES) ** 2, indexing="ij")
-    size = len(sums.total)
     # the sum over clusters has variance n (τ² + n s²); the n − 1 contrasts have variance τ²
-    of_sum = own + sums.n * shared
-    n_contrasts = max(sums.n - 1, 0)
-    logs = -0.5 * size * n_contrasts * np.log(own) - 0.5 * sums.squares.sum() / own
-    if sums.n:
-        logs = logs - 0.5 * size * np.log(of_sum) - 0.5 * (sums.total**2).sum() / (sums.n * of_sum)
-    return logs - 0.5 * size * sums.n * LOG_2PI + LOG_WEIGHTS[:, None] + LOG_WEIGHTS
+    of_sum = own + n * shared
+    n_contrasts = max(n - 1, 0)
+    logs = -0.5 * size * n_contrasts * np.log(own) - 0.5 * squares.sum() / own
+    if n:
+        logs = logs - 0.5 * size * np.log(of_sum) - 0.5 * (total**2).sum() / (n * of_sum)
+    return logs - 0.5 * size * n * LOG_2PI + LOG_WEIGHTS[:, None] + LOG_WEIGHTS

@@ -10,7 +10,6 @@ import numpy as np
 from fedhlcr._support.arrays import FloatArray
 from fedhlcr._support.checks import square_positive
 from fedhlcr.model import conjugate
-from fedhlcr.model.arguments import CollapsedTerms
 from fedhlcr.model.gram import GramLayout
 from fedhlcr.model.likelihood import GAUSSIAN, Likelihood, register
 from fedhlcr.model.priors import ModelSpec
@@ -69,10 +68,10 @@ class Gaussian(Likelihood[GaussianGlobals]):
         """σ, the same for every cluster."""
         return np.repeat(draws.noise_scale, draws.n_clusters).reshape(-1, draws.n_clusters)
 
-    def collapsed_terms(self, grams: FloatArray, current: GaussianGlobals) -> CollapsedTerms:
+    def collapsed_terms(self, grams: FloatArray, current: GaussianGlobals) -> tuple[FloatArray, FloatArray]:
         block = np.ascontiguousarray(grams[:, self.layout.regression_block])
         block /= current.noise_scale**2
-        return CollapsedTerms(block, prior_precision(self.layout, current.coef_prior))
+        return block, prior_precision(self.layout, current.coef_prior)
 
     def log_partition_likelihood(
         self, spec: ModelSpec, blocks: dict[str, FloatArray], draws: list[GaussianGlobals], coef: FloatArray

@@ -71,7 +71,6 @@ from fedhlcr.kernels.mixtures import Mixture
 from fedhlcr.model import conjugate
 from fedhlcr.model.arguments import (
     AgentsPart,
-    CollapsedTerms,
     Concluded,
     Differences,
     DrawnLabels,
@@ -427,8 +426,12 @@ class Likelihood(ABC, Generic[G]):
         """How entities of one cluster differ in each of the stacked draws; None if they are equal."""
         return None
 
-    def collapsed_terms(self, grams: FloatArray, current: G) -> CollapsedTerms:  # noqa: ARG002
-        """What `sampler="collapsed"` needs, for likelihoods that can integrate their coefficients out."""
+    def collapsed_terms(self, grams: FloatArray, current: G) -> tuple[FloatArray, FloatArray]:  # noqa: ARG002
+        """What `sampler="collapsed"` needs, for likelihoods that can integrate their coefficients out.
+
+        Returns (entities, packed) the (regressors, target) block of each Gram matrix, divided by σ², and (packed,) the
+        same block of a cluster without entities, i.e. the prior's.
+        """
         raise ArgumentError(
             f"sampler='collapsed' does not support the likelihood {self.name!r}; use sampler='blocked', or "
             "likelihood='gaussian'."

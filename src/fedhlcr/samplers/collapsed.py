@@ -35,10 +35,10 @@ def step(
     likelihood = entities.likelihood
     round_number = state.round + 1
     current = state.globals
-    terms = likelihood.collapsed_terms(entities.grams, current)
-    arrays = entities.arrays(stream)._replace(grams=terms.grams)
+    grams, prior_precision = likelihood.collapsed_terms(entities.grams, current)
+    arrays = entities.arrays(stream)._replace(grams=grams)
     labels = state.labels.copy()
-    law = collapsed_law(terms.prior_precision, current, round_number, label_prior)
+    law = collapsed_law(prior_precision, current, round_number, label_prior)
     kernels.collapsed_sweep(arrays, law, labels, likelihood.layout.n_coef)
     sums = sums_of_labels(entities, current, labels, round_number, stream)
     changed = float((labels != state.labels).sum())

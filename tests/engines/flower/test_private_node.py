@@ -323,12 +323,12 @@ def test_a_node_adds_the_noise_of_the_fewest_nodes(make_node):
     _, inquiry = opening(server)
     node.names()
     held = node._held()
-    found = node.private.answer(inquiry, held.group, held.source.digest)
+    values, _ = node.private.answer(inquiry, held.group, held.source.digest)
     scale = inquiry.query.blocks[0].lattice_scale
     for fewest in (3, 12):
         exchange, _ = opening(server, fewest=fewest)
-        noisy = node.private.with_noise(found, inquiry, exchange.terms).view(np.int64)
-        share = (noisy - found.values).astype(float)
+        noisy = node.private.with_noise(values, inquiry, exchange.terms).view(np.int64)
+        share = (noisy - values).astype(float)
         n = len(share)
         assert (share**2).mean() * fewest / scale**2 == pytest.approx(1.0, abs=5 * np.sqrt(2 / n))
 

@@ -11,10 +11,9 @@ from fedhlcr.datasets import make_hlcr
 from fedhlcr.engines.in_process import InProcessEngine
 from fedhlcr.federation.settings import FederationSettings
 from fedhlcr.model.gram import GramLayout, Standardization
-from fedhlcr.privacy.audit.attack_score import Truth, exposure, score, weighted_alone
+from fedhlcr.privacy.audit.attack_score import Truth, exposure, rows_in, score, weighted_alone
 from fedhlcr.privacy.audit.reconstruction import reconstruct
 from fedhlcr.privacy.audit.recording_engine import record_run
-from fedhlcr.privacy.audit.rows import in_user_units, rows_in
 from fedhlcr.privacy.audit.tables import as_hierarchy
 from fedhlcr.privacy.audit.view import EVERYONE, NO_STATEMENT, ServerView, Statement
 
@@ -77,11 +76,6 @@ def test_two_equal_events_give_the_same_row_twice():
 
 def test_three_events_give_no_row():
     assert len(rows_in(LAYOUT, entities(3)[0])) == 0
-
-
-def test_rows_return_to_user_units():
-    units = Standardization(np.array([1.0, 2.0]), np.array([10.0, np.inf]))
-    np.testing.assert_array_equal(in_user_units(units, np.array([[0.5, 0.0]])), [[6.0, 2.0]])
 
 
 def test_entity_alone_in_its_cluster_is_found():
@@ -168,7 +162,7 @@ def test_rows_found_are_rows_of_the_table(run):
     _, view, _, hierarchy = run
     table = np.column_stack([hierarchy.X, hierarchy.y])
     rows = np.concatenate([rows_in(view.layout, claim.gram) for claim in reconstruct(view)])
-    found = in_user_units(view.units, rows)
+    found = rows * view.units.scale + view.units.shift
     nearest = np.abs(found[:, None] - table).max(axis=2).min(axis=1)
     assert len(found) > 10
     assert (nearest < 1e-6).all()

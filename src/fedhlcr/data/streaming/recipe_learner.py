@@ -20,27 +20,22 @@ from fedhlcr.exceptions import DataError
 MOST_LEVELS_KEPT = 100_000
 
 
-@dataclass
-class _Levels:
-    """The distinct levels of a column in the order of appearance, with the number of rows of each."""
+def _count_levels(counts: dict[str, int], name: str, texts: pa.ChunkedArray) -> FloatArray:
+    """Add the levels of some rows to `counts`; return the number of each row's level, NaN where it is missing."""
+    encoded = texts.combine_chunks().dictionary_encode()
+    local = encoded.indices.fill_null(len(encoded.dictionary)).to_numpy().astype(np.int64)
+    rows = np.bincount(local, minlength=len(encoded.dictionary) + 1)
+    for text, count in zip(encoded.dictionary.to_pylist(), rows[:-1].tolist(), strict=True):
+        counts[text] = counts.get(text, 0) + count
+    if len(counts) > MOST_LEVELS_KEPT:
+        raise DataError(f"column {name!r} has more than {MOST_LEVELS_KEPT:,} levels; leave it out, or group them.")
+    place = {text: code for code, text in enumerate(counts)}
+    own = [float(place[text]) for text in encoded.dictionary.to_pylist()]
+    return np.array([*own, np.nan])[local]
 
-    counts: dict[str, int]
 
-    def codes(self, name: str, texts: pa.ChunkedArray) -> FloatArray:
-        """The number of each row's level; NaN where it is missing."""
-        encoded = texts.combine_chunks().dictionary_encode()
-        local = encoded.indices.fill_null(len(encoded.dictionary)).to_numpy().astype(np.int64)
-        rows = np.bincount(local, minlength=len(encoded.dictionary) + 1)
-        for text, count in zip(encoded.dictionary.to_pylist(), rows[:-1].tolist(), strict=True):
-            self.counts[text] = self.counts.get(text, 0) + count
-        if len(self.counts) > MOST_LEVELS_KEPT:
-            raise DataError(f"column {name!r} has more than {MOST_LEVELS_KEPT:,} levels; leave it out, or group them.")
-        place = {text: code for code, text in enumerate(self.counts)}
-        own = [float(place[text]) for text in encoded.dictionary.to_pylist()]
-        return np.array([*own, np.nan])[local]
-
-    def distinct(self) -> pa.ChunkedArray:
-        return pa.chunked_array([pa.array(list(self.counts), pa.string())])
+def _distinct(counts: dict[str, int]) -> pa.ChunkedArray:
+    return pa.chunked_array([pa.array(list(counts), pa.string())])
 
 
 class RecipeLearner:
@@ -59,8 +54,9 @@ class RecipeLearner:
         self.plan = plan
         self._texts = [name for name in self.columns if plan.is_text(name)]
         self._tally = plan.new_tally() if state is None else MissingCounts.from_json(state["tally"])
-        levels = {name: {} for name in self._texts} if state is None else state["levels"]
-        self._levels = {name: _Levels(counts) for name, counts in levels.items()}
+        # of each column of texts, the rows of each level, in the order of appearance
+        self._levels: dict[str, dict[str, int]]
+        self._levels = {name: {} for name in self._texts} if state is None else state["levels"]
         self._n_wrong_exposures = 0 if state is None else int(state["wrong_exposures"])
         self._count_faults: dict[str, int] = {} if state is None else dict(state["count_faults"])
 
@@ -80,9 +76,8 @@ class RecipeLearner:
         return self._tally.n_kept
 
     def to_json(self) -> dict[str, Any]:
-        levels = {name: levels.counts for name, levels in self._levels.items()}
         wrong = {"wrong_exposures": self._n_wrong_exposures, "count_faults": self._count_faults}
-        return {"tally": self._tally.to_json(), "levels": levels, **wrong}
+        return {"tally": self._tally.to_json(), "levels": self._levels, **wrong}
 
     def add(self, raw: pa.Table) -> tuple[pa.Table, FloatArray]:
         """Learn from the next rows; return those that are kept, and their columns (columns, rows)."""
@@ -92,7 +87,7 @@ class RecipeLearner:
         out = np.empty((len(self.columns), len(rows)))
         for name, values in zip(self.columns, out, strict=True):
             if name in self._levels:
-                values[:] = self._levels[name].codes(name, level_texts(name, kept[name]))
+                values[:] = _count_levels(self._levels[name], name, level_texts(name, kept[name]))
                 continue
             values[:] = kept[name].to_numpy()
             if name in gaps:
@@ -108,16 +103,16 @@ class RecipeLearner:
         """The recipe and notes on missing values; `median` returns that of a column with so many values."""
         plan = self.plan
         plan.check_gaps(self._tally)
-        levels = {name: plan.learned_levels(name, self._levels[name].distinct()) for name in plan.categorical}
+        levels = {name: plan.learned_levels(name, _distinct(self._levels[name])) for name in plan.categorical}
         fill: dict[str, float | str] = {}
         for place, name in enumerate(plan.features):
             if name in levels:
-                fill[name] = most_common(self._levels[name].counts)
+                fill[name] = most_common(self._levels[name])
             elif n_values := self.n_events - self._tally.n_filled(name):
                 fill[name] = median(place, n_values)
             else:
                 raise no_values(name)
-        classes = None if plan.classes is None else classes_of(plan.target, self._levels[plan.target].distinct())
+        classes = None if plan.classes is None else classes_of(plan.target, _distinct(self._levels[plan.target]))
         recipe = plan.taught(levels, fill, classes)
         if self._count_faults:
             raise wrong_counts(f"column {plan.target!r}", self._count_faults, self.n_events, in_fit=True)
@@ -129,7 +124,7 @@ class RecipeLearner:
         """How the columns become events, by a recipe that has learned."""
         known = {**recipe.categorical} | ({} if recipe.classes is None else {recipe.target: recipe.classes})
         ranks = {
-            name: np.array([known[name].index(text) for text in levels.counts], dtype=np.int64)
+            name: np.array([known[name].index(text) for text in levels], dtype=np.int64)
             for name, levels in self._levels.items()
         }
         return EventEncoder(recipe, self.columns, ranks)

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 from filelock import FileLock, Timeout
+from numpy.typing import NDArray
 
 from fedhlcr._support.arrays import IndexArray
 from fedhlcr.data.hierarchy import build_hierarchy
@@ -22,7 +23,7 @@ from fedhlcr.engines.flower.node_options import NodeOptions
 from fedhlcr.engines.flower.node_table import NodeEvents, NodeTable, Source, digest_of, stamp_of
 from fedhlcr.engines.flower.open_sum import OpenSum
 from fedhlcr.engines.flower.peers import NodeIdentity
-from fedhlcr.engines.flower.private_node import PrivateNode, Sum, check_terms
+from fedhlcr.engines.flower.private_node import PrivateNode, check_terms
 from fedhlcr.engines.flower.records import NodeScore, RoundRequest, SumMessage
 from fedhlcr.engines.flower.refusal import PLAIN_REFUSED, PRIVACY_REQUIRED, UNKNOWN_AGENT
 from fedhlcr.engines.flower.tally import Tally
@@ -178,14 +179,14 @@ class Node:
         with self._alone():
             if self.options.is_secure:
                 raise Refusal(PLAIN_REFUSED, _ONLY_SECURE)
-            found = self._private_sum(inquiry)
+            values, _ = self._private_sum(inquiry)
             query = inquiry.query
             with _writing():
                 self.private.mark(query.run, inquiry.session, query.place)
-            return write_sum(inquiry, found.values)
+            return write_sum(inquiry, values)
 
-    def _private_sum(self, inquiry: Inquiry) -> Sum:
-        """What the node's agents add to the answer to a query, before noise."""
+    def _private_sum(self, inquiry: Inquiry) -> tuple[NDArray[np.int64], list[str]]:
+        """What the node's agents add to the answer to a query, before noise, and their names."""
         if self.mods:
             raise Refusal("DisclosureError", "the node's mods change contributions, which a private run does not have")
         held = self._held()
@@ -225,9 +226,9 @@ class Node:
         terms = self._terms_of(asked)
         check_terms(inquiry, terms)
         self.open_sum.check_new(terms)
-        found = self._private_sum(inquiry)
-        values = self.private.with_noise(found, inquiry, terms)
-        return SecureDevice.of(terms, values, found.agents, (asked.party, identity), is_private=True)
+        values, agents = self._private_sum(inquiry)
+        noisy = self.private.with_noise(values, inquiry, terms)
+        return SecureDevice.of(terms, noisy, agents, (asked.party, identity), is_private=True)
 
     def _terms_of(self, asked: SumMessage) -> Terms:
         """The terms of a sum, unless too few nodes would be enough to reveal it."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,13 +33,6 @@ KIND = "private labels"
 VERSION = 1
 
 
-class Sum(NamedTuple):
-    """What the agents of a node add to a query's total: the sum of their clipped vectors, and who they are."""
-
-    values: NDArray[np.int64]
-    agents: list[str]
-
-
 @dataclass(frozen=True)
 class PrivateNode:
     """Answers the queries of private runs of one experiment at one node.
@@ -57,11 +49,11 @@ class PrivateNode:
     tally: Tally
     source: NoiseSource = discrete_gaussian
 
-    def answer(self, inquiry: Inquiry, group: AgentGroup, table: str) -> Sum:
-        """Draw labels, and add up the clipped vectors of all agents that take part. Labels are saved before it returns.
+    def answer(self, inquiry: Inquiry, group: AgentGroup, table: str) -> tuple[NDArray[np.int64], list[str]]:
+        """Draw labels; return the sum of the clipped vectors of all agents that take part, and the names of these.
 
-        The caller sends the sum only after `mark` has counted the query. `table` identifies the table that the agents
-        were read from; with another table they start without labels.
+        Labels are saved before it returns. The caller sends the sum only after `mark` has counted the query. `table`
+        identifies the table that the agents were read from; with another table they start without labels.
         """
         if inquiry.query.layout.n_features != group.shard.n_features:
             raise Refusal("ColumnsError", "the query has another number of columns than the node; nothing is sent")
@@ -71,9 +63,9 @@ class PrivateNode:
         self._write(inquiry, agents, table)
         return found
 
-    def with_noise(self, found: Sum, inquiry: Inquiry, terms: Terms) -> NDArray[np.uint64]:
+    def with_noise(self, values: NDArray[np.int64], inquiry: Inquiry, terms: Terms) -> NDArray[np.uint64]:
         """The node's part of a secure sum. Its share of the noise is large enough if `min_parties` nodes remain."""
-        noisy = found.values + agent_noise(inquiry.query.blocks, terms.min_parties, self.source)
+        noisy = values + agent_noise(inquiry.query.blocks, terms.min_parties, self.source)
         return noisy.view(np.uint64)
 
     def mark(self, run: int, session: int, place: int) -> None:
@@ -121,7 +113,7 @@ def check_terms(inquiry: Inquiry, terms: Terms) -> None:
 
 
 @single_threaded_blas
-def _add_up(agents: PrivateAgents, inquiry: Inquiry, group: AgentGroup) -> Sum:
+def _add_up(agents: PrivateAgents, inquiry: Inquiry, group: AgentGroup) -> tuple[NDArray[np.int64], list[str]]:
     query = inquiry.query
     joining = np.flatnonzero(group.joins)
     total = np.zeros(query.n_values, dtype=np.int64)
@@ -129,4 +121,4 @@ def _add_up(agents: PrivateAgents, inquiry: Inquiry, group: AgentGroup) -> Sum:
     with np.errstate(all="ignore"):
         for _, vectors in agents.answer(query, joining):
             total += vectors.sum(axis=0)
-    return Sum(total, [agents.names[agent] for agent in joining])
+    return total, [agents.names[agent] for agent in joining]

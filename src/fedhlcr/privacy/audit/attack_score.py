@@ -12,7 +12,6 @@ from fedhlcr._support.arrays import FloatArray
 from fedhlcr.data.hierarchy import Hierarchy
 from fedhlcr.model.gram import GramLayout, Standardization, event_grams
 from fedhlcr.privacy.audit.reconstruction import Claim, same, steps, tolerance
-from fedhlcr.privacy.audit.rows import rows_in
 from fedhlcr.privacy.audit.view import EVERYONE, ServerView, Statement
 
 # A matrix counts as recovered if no entry is off by more than this share of its largest entry.
@@ -90,6 +89,25 @@ def score(claims: Sequence[Claim], truth: Truth, layout: GramLayout) -> AttackSc
     reasons = dict(Counter(claim.reason for claim in recovered.values()))
     n_small = int(n_events[n_events <= 2].sum())
     return AttackScore(len(truth.grams), len(recovered), n_small, rows, len(claims), n_wrong, reasons)
+
+
+def rows_in(layout: GramLayout, gram: FloatArray) -> FloatArray:
+    """(events, columns) the rows (x, y) that a matrix of one or two events holds; no row for more events.
+
+    With M = Σ (1, x, y)(1, x, y)ᵀ over two events, the mean m is half of the first row of M, and M/2 − mmᵀ = ddᵀ with
+    half the distance of the events d. So the events are m ± d.
+    """
+    full = layout.unpack(gram)
+    n_events = round(float(gram[0]))
+    if n_events == 1:
+        return np.asarray(full[:1, 1:] / full[0, 0])
+    if n_events != 2:
+        return np.empty((0, layout.width - 1))
+    mean = full[0] / 2.0
+    spread = full / 2.0 - np.outer(mean, mean)
+    widest = int(np.argmax(np.diag(spread)))
+    half = spread[widest] / np.sqrt(spread[widest, widest]) if spread[widest, widest] > 0.0 else np.zeros_like(mean)
+    return np.asarray(np.stack([mean + half, mean - half])[:, 1:])
 
 
 def _right_rows(layout: GramLayout, gram: FloatArray, rows: FloatArray) -> int:

@@ -33,22 +33,20 @@ STANDARD_ERRORS = 4.0
 RunNoise = dict[str, FloatArray]
 
 
-class _Spy:
-    """Adds up as a run does, and keeps the total less what agents have sent."""
+def _recorded(aggregate: Aggregate, noise: dict[str, list[FloatArray]]) -> Aggregate:
+    """Add up as a run does, and keep the total less what agents have sent, by block, in `noise`."""
 
-    def __init__(self, aggregate: Aggregate) -> None:
-        self._aggregate = aggregate
-        self.noise: dict[str, list[FloatArray]] = {name: [] for name in BLOCKS}
-
-    def __call__(self, query: Query, pages: Iterable[tuple[IndexArray, NDArray[np.int64]]]) -> NDArray[np.int64] | None:
+    def add_up(query: Query, pages: Iterable[tuple[IndexArray, NDArray[np.int64]]]) -> NDArray[np.int64] | None:
         pages = list(pages)
-        total = self._aggregate(query, pages)
+        total = aggregate(query, pages)
         if total is not None and query.number > 0:
-            noise = (total - np.sum([vectors.sum(axis=0) for _, vectors in pages], axis=0)).astype(np.float64)
+            rest = (total - np.sum([vectors.sum(axis=0) for _, vectors in pages], axis=0)).astype(np.float64)
             ends = np.cumsum([block.size for block in query.blocks])[:-1]
-            for block, part in zip(query.blocks, np.split(noise, ends), strict=True):
-                self.noise[block.name].append(part / block.lattice_scale)
+            for block, part in zip(query.blocks, np.split(rest, ends), strict=True):
+                noise[block.name].append(part / block.lattice_scale)
         return total
+
+    return add_up
 
 
 def record_noise(aggregation: AggregationName, n_runs: int = N_RUNS) -> list[RunNoise]:
@@ -63,11 +61,11 @@ def record_noise(aggregation: AggregationName, n_runs: int = N_RUNS) -> list[Run
     for _ in range(n_runs):
         agents = PrivateAgents(AgentShard.from_hierarchy(hierarchy), secret=1)
         server = PrivateServer(settings, settings.privacy.plan(N_AGENTS), agents.names)
-        spy = _Spy(chosen_aggregate(server, agents.names))
-        run_private(server, AgentsHere(agents, spy))
+        noise: dict[str, list[FloatArray]] = {name: [] for name in BLOCKS}
+        run_private(server, AgentsHere(agents, _recorded(chosen_aggregate(server, agents.names), noise)))
         # clusters merge, so rounds differ in size: the last ones are the smallest
-        size = {name: min(map(len, rounds)) for name, rounds in spy.noise.items()}
-        runs.append({name: np.array([part[: size[name]] for part in rounds]) for name, rounds in spy.noise.items()})
+        size = {name: min(map(len, rounds)) for name, rounds in noise.items()}
+        runs.append({name: np.array([part[: size[name]] for part in rounds]) for name, rounds in noise.items()})
     return runs
 
 
