@@ -425,7 +425,7 @@ _DECLARED = (
         choices=("double", "single"),
         fits="central",
         real_only=True,
-        deprecated="The precision of scores chooses itself, with the same results; leave `precision` out.",
+        deprecated="The precision of scores chooses itself, with the same results; leave it out.",
     ),
     DeclaredSetting(
         "engine",

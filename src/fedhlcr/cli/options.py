@@ -83,7 +83,7 @@ def _replace_old(values: dict[str, Any]) -> list[str]:
         if not (value := values.pop(old, None)):
             continue
         if new is None:
-            notes.append(f"--{old} does nothing any more: {SETTINGS[old].deprecated}")
+            notes.append(f"--{old} does nothing any more. {SETTINGS[old].deprecated}")
         else:
             notes.append(f"--{old} is now called --{new}")
             values[new] = [*(values[new] or []), *value]

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import typer
@@ -24,7 +24,6 @@ from fedhlcr.cli.shell import INTERRUPTED, Shell, plural
 from fedhlcr.cli.splitting import hold_out_rows
 from fedhlcr.data.categories import class_values
 from fedhlcr.data.inputs import EncodedTable
-from fedhlcr.data.recipe import Recipe
 from fedhlcr.data.streaming.work_folder import WorkFolder
 from fedhlcr.data.table_files import source_name
 from fedhlcr.estimators import saving
@@ -37,25 +36,13 @@ from fedhlcr.posterior.fitted_model import check_model
 LEVEL = 0.9
 
 
-class Training(Protocol):
-    """A table to fit a model to.
+class TrainingInMemory:
+    """A table in memory.
 
     Attributes
     ----------
     recipe : how it became features
     """
-
-    recipe: Recipe
-
-    def fit(self, model: Any, shell: Shell) -> None:
-        """Fit a model to the events that are not held out."""
-
-    def score(self, model: Any, shell: Shell) -> Scores | None:
-        """Score the model on the events that are held out; None if there are none."""
-
-
-class TrainingInMemory:
-    """A table in memory."""
 
     def __init__(self, events: Events, hold_out: HeldOutShare, source: str) -> None:
         self.recipe = events.recipe
@@ -63,14 +50,16 @@ class TrainingInMemory:
         self._train, self._test = split_events(events, hold_out.share, hold_out.seed)
 
     def fit(self, model: Any, shell: Shell) -> None:
+        """Fit a model to the events that are not held out."""
         fit_model(model, self._train, self._source, shell)
 
     def score(self, model: Any, shell: Shell) -> Scores | None:
+        """Score the model on the events that are held out; None if there are none."""
         return None if self._test is None else score(model, self._test, shell=shell, level=LEVEL)
 
 
 class TrainingInFolder:
-    """A table in a work folder."""
+    """A table in a work folder, with the interface of `TrainingInMemory`."""
 
     def __init__(self, table: StreamedTable, name: str) -> None:
         self.recipe = table.events.recipe
@@ -78,14 +67,11 @@ class TrainingInFolder:
         self._name = name
 
     def fit(self, model: Any, shell: Shell) -> None:
-        index = self._table.events.index
-        sorter = self._table.events.sorter
+        events = self._table.events
         if isinstance(model.n_clusters, int):
-            refuse_too_many_clusters(model.n_clusters, index.n_entities)
-        fit_streamed(model, self._table.events)
-        command = shlex.join(["fedhlcr", *sys.argv[1:]])
-        model.provenance_ = {"data": self._name, "events": sorter.n_events, "command": command}
-        note_if_not_settled(model, shell)
+            refuse_too_many_clusters(model.n_clusters, events.index.n_entities)
+        fit_streamed(model, events)
+        _finish_fit(model, self._name, events.sorter.n_events, shell)
 
     def score(self, model: Any, shell: Shell) -> Scores | None:
         sizes = self._table.events.sorter.held_out.sizes
@@ -129,7 +115,7 @@ def opened_training(
     stream: bool | None,
     settings: Mapping[str, Any],
     shell: Shell,
-) -> Iterator[Training]:
+) -> Iterator[TrainingInMemory | TrainingInFolder]:
     """Read a table to fit a model to: at once, or, if it is large, into a work folder beside the model.
 
     The folder is removed when all is done, or if the table cannot be used. If the process is interrupted or killed, or
@@ -192,9 +178,7 @@ def fit_model(model: Any, events: Events, source: str, shell: Shell, **more: Any
         refuse_too_many_clusters(model.n_clusters, events.n_entities)
     model.fit(events.table, events.y, agent=recipe.agent, entity=recipe.entity, **events.with_exposure, **more)
     model.recipe_ = recipe
-    command = shlex.join(["fedhlcr", *sys.argv[1:]])
-    model.provenance_ = {"data": source_name(source), "events": len(events), "command": command}
-    note_if_not_settled(model, shell)
+    _finish_fit(model, source_name(source), len(events), shell)
     return model
 
 
@@ -204,8 +188,13 @@ def refuse_too_many_clusters(n_clusters: int, n_entities: int) -> None:
         raise typer.BadParameter(reason, param_hint="--clusters")
 
 
-def note_if_not_settled(model: Any, shell: Shell) -> None:
-    """Print a note if a single chain had not settled. For several chains the library warns if they disagree."""
+def _finish_fit(model: Any, data: str, n_events: int, shell: Shell) -> None:
+    """Note in the model where it comes from, and print a note if a single chain had not settled.
+
+    For several chains the library warns if they disagree.
+    """
+    command = shlex.join(["fedhlcr", *sys.argv[1:]])
+    model.provenance_ = {"data": data, "events": n_events, "command": command}
     figures = disagreement(model.diagnostics_)
     if figures and getattr(model, "n_chains", 0) == 1:
         cure = f"run it longer (--sweeps {2 * model.n_sweeps}), or run several chains (--chains 4)"

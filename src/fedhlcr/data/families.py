@@ -62,7 +62,10 @@ class Family:
     linear : what regressions predict, if that is not the target itself: "log odds" or "log rate"
     ratio : what the exponential of a coefficient is: "odds ratio" or "rate ratio"
     score : what `score` of an estimator returns: "R²", "accuracy" or "D²"
-    observed : what is observed of several events: "share" or "rate"
+    observed : what is observed of several events, if it has a name: "share" or "rate"
+    step : what features change by where effects are compared
+    effect_verb : what features do to what is predicted
+    kind : how a mean of the target is shown in a table
     outcomes : the targets of several events, in a sentence
     is_plural : whether one says "the odds are", not "the rate is"
     has_classes : whether targets are classes, which models know as 0 and 1, and predictions probabilities
@@ -79,6 +82,9 @@ class Family:
     score: str = "R²"
     observed: str = ""
     outcomes: str = "targets"
+    step: str = "unit of the feature"
+    effect_verb: str = "moves"
+    kind: Literal["number", "share"] = "number"
     is_plural: bool = False
     has_classes: bool = False
     has_exposure: bool = False
@@ -94,7 +100,14 @@ class Family:
         """Whether regressions are on another scale than the target."""
         return bool(self.linear)
 
+    @property
+    def units(self) -> str:
+        """What regressions are in the units of."""
+        return self.linear or "units of the target"
 
+
+# Ratios are compared by standard deviation; those of levels and of features of 0 and 1 by 1 against 0.
+RATIO_STEP = "standard deviation of the feature, or of 1 against 0"
 REAL = Family("real")
 BINARY = Family(
     "binary",
@@ -104,6 +117,9 @@ BINARY = Family(
     score="accuracy",
     observed="share",
     outcomes="outcomes",
+    step=RATIO_STEP,
+    effect_verb="changes",
+    kind="share",
     is_plural=True,
     has_classes=True,
     to_response=_probability,
@@ -117,6 +133,8 @@ COUNT = Family(
     score="D²",
     observed="rate",
     outcomes="counts",
+    step=RATIO_STEP,
+    effect_verb="changes",
     has_exposure=True,
     to_response=_rate,
     faults=count_faults,

@@ -1,7 +1,8 @@
 """The feature columns of a user's dataframe: which are numbers, which are categories, and which are neither.
 
 Columns of a categorical type (pandas Categorical, polars Enum and Categorical, arrow dictionary) are categories.
-Texts are categories if the user names them or, with "auto", if they have few levels for their rows; see `AUTO_RULE`.
+Texts are categories if the user names them or, with "auto", if they are neither numbers nor dates and have few levels:
+at most `MOST_LEVELS`, and at least `ROWS_PER_LEVEL` rows for each on average.
 
 Levels come from the rows, unless the user declares them: in `categories`, or by the type polars Enum. A pandas
 Categorical, ordered or not, does not count as a declaration: `astype("category")` and `pd.cut` take its levels from the
@@ -26,9 +27,6 @@ from fedhlcr.exceptions import ArgumentError, CategoriesWarning, DataError, warn
 AUTO = "auto"
 # Rows that a level of an undeclared category has at least, on average.
 ROWS_PER_LEVEL = 5
-AUTO_RULE = (
-    f"at most {MOST_LEVELS} levels, at least {ROWS_PER_LEVEL} rows per level on average, and neither numbers nor dates"
-)
 
 
 def plan_features(

@@ -27,7 +27,7 @@ from fedhlcr.analysis.tables import agent_columns, cluster_columns, coef_columns
 from fedhlcr.analysis.verdict import FitComparison
 from fedhlcr.data import inputs
 from fedhlcr.data.categories import Categories
-from fedhlcr.data.families import COUNT, Family
+from fedhlcr.data.families import Family
 from fedhlcr.data.formula import parse_formula
 from fedhlcr.data.frames import Given
 from fedhlcr.data.inputs import read_exposure
@@ -323,7 +323,7 @@ class HierarchicalEstimator(BaseEstimator):
             categorical=named if categorical is None else categorical,
             missing=missing_policy(self) if missing is None else missing,
             has_classes=self.family.has_classes,
-            has_counts=self.family is COUNT,
+            has_counts=self.family.has_exposure,
             exposure=exposure,
         )
         names = ("curves", "fit_intercept", "standardize")

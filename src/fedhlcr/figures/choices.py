@@ -84,11 +84,6 @@ def _closest(given: Any, known: list[str]) -> str:
     return f"; did you mean {by_lower[near[0]]!r}?" if near else ""
 
 
-def cluster_title(model: HierarchicalPredictor, shown: Sequence[int]) -> str:
-    """The title of a legend of clusters."""
-    return "cluster" if len(shown) == model.n_clusters_ else f"cluster\n({len(shown)} of {model.n_clusters_})"
-
-
 def check_agents(model: Any) -> FittedModel:
     """What a fitted estimator found that knows agents; anything else is refused."""
     found = check_model(model)

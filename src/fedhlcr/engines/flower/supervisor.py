@@ -42,8 +42,6 @@ LAST_WORDS = 2.0
 # Lines of a process that are searched for the reason why it ended.
 LAST_LINES = 40
 
-Say = Callable[[str], None]
-
 
 @dataclass
 class Program:
