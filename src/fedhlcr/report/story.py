@@ -105,7 +105,7 @@ def _what(findings: Findings) -> str:
     features = f"the {FEATURE.count(len(known))}"
     if len(known) <= FEATURES_NAMED:
         features = listed([printable(name) for name in known])
-    of_what = names.target if findings.link is None else findings.link.response
+    of_what = findings.link.response
     regression = f"Each cluster has its own regression of {of_what} on {features}."
     clusters = f"{_small(n_clusters)} {CLUSTER.of(n_clusters)}"
     found = "The model chose this number" if findings.finds_clusters else "This number was given"
