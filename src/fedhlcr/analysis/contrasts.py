@@ -11,7 +11,6 @@ from fedhlcr._support.arrays import FloatArray
 from fedhlcr.analysis.axes import Axis, is_whole, usual_ends
 from fedhlcr.analysis.axis_lines import axis_draws
 from fedhlcr.analysis.effects import INTERVAL_LEVEL, entity_shares
-from fedhlcr.analysis.links import link_of
 from fedhlcr.analysis.ticks import range_text
 from fedhlcr.posterior.alignment import central_interval
 from fedhlcr.posterior.fitted_model import FittedModel
@@ -104,7 +103,7 @@ def is_doubled(model: FittedModel, axis: Axis) -> bool:
     """Whether the effect of a doubling is the same everywhere on the axis."""
     curves = model.posterior_.standardization.curves
     bends = curves is not None and curves.place(axis.columns[0]) is not None
-    return axis.kind == "log" and axis.offset == 0.0 and not bends and link_of(model) is None
+    return axis.kind == "log" and axis.offset == 0.0 and not bends and not model.family.has_link
 
 
 def compared_places(model: FittedModel, axis: Axis) -> tuple[float, float]:
