@@ -15,7 +15,6 @@ import pytest
 import fedhlcr
 from fedhlcr._support.wording import CLUSTER, fine_percent, number, percent, three_decimals
 from fedhlcr.analysis.effects import entity_shares, typical_levels
-from fedhlcr.analysis.links import link_of
 from fedhlcr.cli import run
 from fedhlcr.datasets import make_hlcr
 from fedhlcr.posterior.diagnostics import R_HAT_LIMIT
@@ -125,15 +124,13 @@ def rows_of(text: str, first: str) -> list[list[str]]:
 
 
 def level_text(model, level: float) -> str:
-    link = link_of(model)
-    return number(level) if link is None else link.in_words(level)
+    return model.family.in_words(level)
 
 
 def test_clusters_have_the_same_number_count_share_weight_and_level(story):
     model = story.model
     counts, shares = np.bincount(model.labels_, minlength=model.n_clusters_), entity_shares(model)
-    levels, link = typical_levels(model), link_of(model)
-    levels = levels if link is None else link.to_response(levels)
+    levels = model.family.to_response(typical_levels(model))
     # JSON
     assert story.facts["n_clusters"] == model.n_clusters_ == len(story.facts["clusters"])
     for k, cluster in enumerate(story.facts["clusters"]):

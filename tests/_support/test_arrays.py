@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from fedhlcr._support.arrays import for_kernels
+from fedhlcr.data.ids import Texts
 from fedhlcr.data.inputs import feature_matrix
-from fedhlcr.data.texts import Texts
 
 
 def read_only(array):

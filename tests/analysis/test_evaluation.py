@@ -7,14 +7,14 @@ from fedhlcr import HLCRRegressor
 from fedhlcr.analysis import evaluation
 from fedhlcr.analysis.evaluation import EVERYBODY, AgentGroups, HeldOut, predict_in_chunks, share_seen
 from fedhlcr.analysis.scores import scores_of
-from fedhlcr.data.encoded import EncodedTable
 from fedhlcr.data.families import REAL
 from fedhlcr.data.hierarchy import index_pairs
 from fedhlcr.data.ids import read_ids
+from fedhlcr.data.inputs import EncodedTable
 from fedhlcr.datasets import make_hlcr
 from fedhlcr.estimators import loading, saving
 from fedhlcr.exceptions import ForgottenIdsWarning
-from fedhlcr.posterior.predictive import interval_ends
+from fedhlcr.posterior.responses import interval_ends
 
 TABLE, _ = make_hlcr(8, 3, 5, 2, 2, 0.3, random_state=1)
 

@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedhlcr.data.hierarchy import UNKNOWN, EntityIndex, index_pairs
-from fedhlcr.data.ids import Ids, canonical_text, natural_key, natural_order, read_ids, sorted_ids
-from fedhlcr.data.texts import Texts
+from fedhlcr.data.ids import Ids, Texts, canonical_text, natural_key, natural_order, read_ids, sorted_ids
 
 ANY_TEXT = st.text(st.characters(), max_size=6)
 NUMERIC = st.one_of(

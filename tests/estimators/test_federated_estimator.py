@@ -18,7 +18,7 @@ from fedhlcr._support.streams import Stream
 from fedhlcr.datasets import load_flights, make_hlcr
 from fedhlcr.engines.in_process import InProcessEngine
 from fedhlcr.estimators import federated
-from fedhlcr.estimators.seconds import FitClock
+from fedhlcr.estimators.progress import FitClock
 from fedhlcr.federation import run
 from fedhlcr.federation.checks import ReplyLimits
 from fedhlcr.federation.convergence import has_settled, in_view_of, stable_reason

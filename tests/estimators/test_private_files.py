@@ -17,7 +17,7 @@ import fedhlcr
 from fedhlcr import DifferentialPrivacy, FedHLCRRegressor
 from fedhlcr.data.frames import Given
 from fedhlcr.datasets import make_hlcr
-from fedhlcr.estimators.reading import learn_table
+from fedhlcr.estimators.tables import learn_table
 from fedhlcr.exceptions import ArgumentError, DataError
 from fedhlcr.posterior.fitted_model import check_model
 from fedhlcr.storage.model_facts import KIND, PRIVATE, VERSION

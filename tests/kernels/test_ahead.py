@@ -17,7 +17,7 @@ import pytest
 
 import fedhlcr
 from fedhlcr.cli import run
-from fedhlcr.estimators.seconds import FitClock
+from fedhlcr.estimators.progress import FitClock
 from fedhlcr.kernels import ahead
 from fedhlcr.kernels.compiling import waiting
 

@@ -17,7 +17,7 @@ from fedhlcr.kernels import count_laws, steps
 from fedhlcr.kernels.responses import LOGISTIC_ERROR, count_moments, logistic, mean_logistic, mean_probability
 from fedhlcr.model.counts import bounded_size
 from fedhlcr.posterior import responses
-from fedhlcr.posterior.predictive import interval_ends
+from fedhlcr.posterior.responses import interval_ends
 
 
 @pytest.mark.parametrize("variance", [0.0, 1e-6, 9e-4, 1.1e-3, 0.1, 1.0, 4.0, 30.0, 1e4])

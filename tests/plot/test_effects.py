@@ -12,7 +12,6 @@ from matplotlib.colors import to_hex
 from fedhlcr import HLCRRegressor, plot
 from fedhlcr.analysis.axes import feature_axes
 from fedhlcr.analysis.axis_lines import axis_line, entity_feature_means, entity_line, entity_strengths
-from fedhlcr.analysis.links import link_of
 from fedhlcr.datasets import make_hlcr
 from fedhlcr.estimators import loading, saving
 from fedhlcr.exceptions import ArgumentError
@@ -85,7 +84,7 @@ def test_dots_are_the_events_of_the_cluster_adjusted_to_average_other_features(f
         income = np.exp(events["X"]["log_income"].to_numpy()[own == cluster])
         on_line = np.interp(np.log(income), np.log(line.get_xdata()), line.get_ydata())
         values = on_line + (events["y"] - predicted)[own == cluster]
-        if link_of(model) is None:
+        if not model.family.has_link:
             (dots,) = labelled(ax, "_event")
             assert len(dots.get_xdata()) == min((own == cluster).sum(), 250)
             shown = np.isin(np.round(income, 9), np.round(dots.get_xdata(), 9))
@@ -99,7 +98,7 @@ def test_dots_are_the_events_of_the_cluster_adjusted_to_average_other_features(f
             n = np.array([len(rows) for rows in groups])
             seen = (np.array([events["y"][mine[rows]].sum() for rows in groups]) + expected) / (n + 1)
             middle = np.array([on_line[rows].mean() for rows in groups])
-            if link_of(model).family.has_classes:
+            if model.family.has_classes:
                 odds = [share / (1.0 - share) for share in (middle, seen, expected)]
                 expected = 1.0 / (1.0 + odds[2] / (odds[0] * odds[1]))
             else:
@@ -157,7 +156,7 @@ def test_an_entity_has_its_own_line_at_its_own_averages(fitted):
     expected = axis_line(model, axis, int(model.labels_[position]), others=others)
     np.testing.assert_allclose(shared.get_ydata(), expected.mean, rtol=1e-9)
     (dots,) = [line for line in ax.lines if line.get_label() in ("its events", "means of its events")]
-    assert len(dots.get_xdata()) == (len(y) if link_of(model) is None else max(len(y) // 5, 1))
+    assert len(dots.get_xdata()) == (max(len(y) // 5, 1) if model.family.has_link else len(y))
     bars = ax.child_axes[0].patches
     assert sum(bar.get_width() for bar in bars) == pytest.approx(1.0, abs=0.02)
     top = int(model.responsibilities(agent, entity).argmax())

@@ -15,13 +15,12 @@ from scipy.stats import norm
 from fedhlcr import NEW, HLCRClassifier, HLCRCountRegressor, HLCRRegressor
 from fedhlcr.datasets import make_hlcr
 from fedhlcr.exceptions import ConvergenceWarning
+from fedhlcr.kernels import label_weights as kernels
 from fedhlcr.kernels import mixtures
 from fedhlcr.kernels.mixtures import NEGLIGIBLE, Mixture
-from fedhlcr.posterior import label_weights as module
 from fedhlcr.posterior import prediction
 from fedhlcr.posterior.fitted_model import check_model
-from fedhlcr.posterior.label_weights import LabelWeights, score_law
-from fedhlcr.posterior.prediction import Profiles
+from fedhlcr.posterior.prediction import LabelWeights, Profiles, score_law
 
 LEVELS = (0.0005, 0.05, 0.5, 0.95, 0.9995)
 TABLE, _ = make_hlcr(n_agents=30, n_clusters=3, n_features=2, random_state=4)
@@ -179,9 +178,9 @@ def test_blocks_and_threads_do_not_matter(options, monkeypatch):
 def test_large_agents_are_counted_once_and_rows_of_draws_may_not_fit(plain, monkeypatch):
     X, agent, entity = rows_of(plain)
     expected = plain.predict_moments(X, agent, entity, LEVELS)
-    for at_once in (module.ROWS_AT_ONCE, 1):
+    for at_once in (prediction.SCORES_AT_ONCE, 1):
         monkeypatch.setattr("fedhlcr.posterior.memory.LARGE_AGENT", 0)
-        monkeypatch.setattr(module, "ROWS_AT_ONCE", at_once)
+        monkeypatch.setattr(prediction, "SCORES_AT_ONCE", at_once)
         plain.posterior_ = replace(plain.posterior_)
         for found, own in zip(plain.predict_moments(X, agent, entity, LEVELS), expected, strict=True):
             np.testing.assert_allclose(found, own, rtol=1e-11, atol=1e-11)
@@ -268,7 +267,7 @@ def test_clusters_are_skipped_only_where_they_have_no_weight():
     prior[2, 10:] = 0.0
     law = score_law(rows, prior, np.repeat([0, 1], 10), grams)
     labels = np.where(np.arange(n_draws)[:, None] < 10, 0, 1) * np.ones((1, n_entities), dtype=np.uint8)
-    agents = module.AgentLabels(
+    agents = kernels.AgentLabels(
         labels.astype(np.uint8),
         np.array([0, 25, n_entities]),
         np.empty((0, n_clusters, n_draws)),
@@ -276,9 +275,9 @@ def test_clusters_are_skipped_only_where_they_have_no_weight():
     )
     agent_of, entity_of = np.repeat([0, 1], [25, 15]), np.arange(n_entities)
     fast, full = (np.empty((n_entities, n_draws, n_clusters)) for _ in range(2))
-    module.kernels.label_weights(grams, agents, law, agent_of, entity_of, 0, n_entities, fast)
+    kernels.label_weights(grams, agents, law, agent_of, entity_of, 0, n_entities, fast)
     unbounded = law._replace(radius=np.full_like(law.radius, np.inf))
-    module.kernels.label_weights(grams, agents, unbounded, agent_of, entity_of, 0, n_entities, full)
+    kernels.label_weights(grams, agents, unbounded, agent_of, entity_of, 0, n_entities, full)
     np.testing.assert_allclose(fast, full, rtol=1e-12, atol=np.exp(-40.0))
     assert ((fast == 0.0) & (full > 0.0)).any()
     counts = np.zeros((n_entities, n_draws, n_clusters))

@@ -107,7 +107,7 @@ def test_geweke_with_a_curve_long_run():
 
 SCALES_DRAWN, CURVE_DRAWN = conjugate._log_curve_joint, conjugate.draw_curve_prior
 MUTATIONS = {
-    "τ counts one cluster too many": (SCALES_DRAWN, "max(sums.n - 1, 0)", "sums.n"),
+    "τ counts one cluster too many": (SCALES_DRAWN, "max(n - 1, 0)", "n"),
     "the prior of τ is forgotten": (SCALES_DRAWN, "LOG_WEIGHTS[:, None] + LOG_WEIGHTS", "LOG_WEIGHTS[:, None]"),
     "μ is drawn too wide": (CURVE_DRAWN, "own / np.sqrt(total_variance)", "own / total_variance"),
 }
@@ -123,5 +123,5 @@ def test_geweke_catches_a_wrong_draw_of_a_curve(name):
 
 @pytest.mark.slow
 def test_geweke_catches_one_coefficient_too_many():
-    with mutated(SCALES_DRAWN, "size = len(sums.total)", "size = len(sums.total) + 1"):
+    with mutated(SCALES_DRAWN, "n, size = coef.shape", "n, size = len(coef), coef.shape[1] + 1"):
         assert np.abs(z_scores(1_000)).max() > 5

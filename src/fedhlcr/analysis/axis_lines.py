@@ -9,13 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedhlcr._support.arrays import FloatArray, IndexArray
-from fedhlcr._support.wording import number
 from fedhlcr.analysis.axes import LARGEST_LOG, SPREADS_SHOWN, Axis, wide_ends
 from fedhlcr.analysis.axis_names import base_of_log
 from fedhlcr.analysis.effects import INTERVAL_LEVEL, change_intervals, target_name, target_spread
-from fedhlcr.analysis.links import Link, link_of
+from fedhlcr.analysis.links import link_of
 from fedhlcr.analysis.ticks import log_ticks, nice_ticks, tick_text
-from fedhlcr.data.families import REAL, Family
+from fedhlcr.data.families import Family
 from fedhlcr.data.terms import product_features
 from fedhlcr.kernels.mixtures import Mixture
 from fedhlcr.kernels.responses import CountMixture
@@ -23,8 +22,7 @@ from fedhlcr.posterior.alignment import central_interval, coef_by_draw
 from fedhlcr.posterior.entity_coef import coef_moments
 from fedhlcr.posterior.fitted_model import FittedModel
 from fedhlcr.posterior.prediction import Profiles
-from fedhlcr.posterior.predictive import MixtureRows, interval_ends
-from fedhlcr.posterior.responses import moments_of
+from fedhlcr.posterior.responses import MixtureRows, interval_ends, moments_of
 from fedhlcr.posterior.user_units import to_user_units
 
 # Rows whose predictions in all draws are in memory at a time.
@@ -368,17 +366,13 @@ class TargetAxis:
     ----------
     name : of the values shown, for a label
     base, offset : of the logarithm that the target is by its name; base None if it is none
-    link : of classes and counts, whose values are probabilities and mean counts
+    family : of the target; the values of classes are probabilities, and those of counts are means
     """
 
     name: str
     base: float | None
     offset: float
-    link: Link | None
-
-    @property
-    def family(self) -> Family:
-        return REAL if self.link is None else self.link.family
+    family: Family
 
     @property
     def is_log(self) -> bool:
@@ -396,19 +390,14 @@ class TargetAxis:
 
     def text(self, value: float) -> str:
         """A value for a sentence, in the units of the axis."""
-        if self.link is not None:
-            return self.link.in_words(value)
-        return number(value if self.base is None else self.base**value - self.offset)
+        return self.family.in_words(value if self.base is None else self.base**value - self.offset)
 
 
 def target_axis(model: FittedModel) -> TargetAxis:
     """The axis of a model's target."""
-    name = target_name(model)
     link = link_of(model)
-    if link is not None:
-        return TargetAxis(link.response, None, 0.0, link)
-    found = base_of_log(name)
+    found = None if link.family.has_link else base_of_log(target_name(model))
     if found is None or target_spread(model) * np.log(found[0]) > LARGEST_LOG:
-        return TargetAxis(name, None, 0.0, None)
+        return TargetAxis(link.response, None, 0.0, link.family)
     base, offset, own = found
-    return TargetAxis(own, base, offset, None)
+    return TargetAxis(own, base, offset, link.family)

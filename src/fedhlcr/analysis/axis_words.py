@@ -37,7 +37,7 @@ def told_axes(model: FittedModel, axes: tuple[Axis, ...], most: int) -> list[lis
     """For each cluster the positions of the axes worth telling, strongest first."""
     strengths = axis_strengths(model, axes)
     clear = axis_is_clear(model, axes) & (strengths > 0.0)
-    if target_axis(model).link is None:
+    if not target_axis(model).family.has_link:
         clear = clear & (strengths > WEAK * model.posterior_.noise_level())
     strongest = np.argsort(-strengths, axis=1, kind="stable")
     return [[int(a) for a in order if clear[k, a]][:most] for k, order in enumerate(strongest)]
@@ -79,7 +79,7 @@ def _cycle_phrase(model: FittedModel, target: TargetAxis, axis: Axis, cluster: i
     top = values.argmax()
     bottom = values.argmin()
     high, low = (f"{axis.cycle.when}{axis.cycle.place(float(places[at]))}" for at in (top, bottom))
-    if target.link is not None:
+    if target.family.has_link:
         a, b = _two_texts(target, values[top], values[bottom])
         return f"is highest {high} ({a}) and lowest {low} ({b})"
     mean = float(values.mean())
@@ -101,7 +101,7 @@ def _level_phrase(target: TargetAxis, axis: Axis, values: np.ndarray) -> str:
     bottom = int(values.argmin())
     high = axis.levels[top]
     low = axis.levels[bottom]
-    if target.link is not None:
+    if target.family.has_link:
         a, b = _two_texts(target, values[top], values[bottom])
         if len(values) == 2:
             return f"is {a} where {axis.name} is {high} and {b} where it is {low}"
@@ -121,7 +121,7 @@ def _level_phrase(target: TargetAxis, axis: Axis, values: np.ndarray) -> str:
 def _change(target: TargetAxis, before: float, after: float) -> str:
     """ "rises 3.2", "falls 12 %" or "falls from 45 % to 12 %" """
     verb = "rises" if after > before else "falls"
-    if target.link is not None:
+    if target.family.has_link:
         a, b = _two_texts(target, before, after)
         return f"{verb} from {a} to {b}"
     factor = _factor(target, after - before)
@@ -150,7 +150,7 @@ def _amount(target: TargetAxis, difference: float) -> str:
 
 def _apart(target: TargetAxis, extreme: float, other: float) -> str:
     """An extreme beside another value: "2.1 more than" or, of probabilities, "45 %, against 12 %"."""
-    if target.link is not None:
+    if target.family.has_link:
         a, b = _two_texts(target, extreme, other)
         return f"{a}, against {b}"
     factor = _factor(target, extreme - other)

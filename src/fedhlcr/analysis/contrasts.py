@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 
@@ -12,7 +11,6 @@ from fedhlcr._support.arrays import FloatArray
 from fedhlcr.analysis.axes import Axis, is_whole, usual_ends
 from fedhlcr.analysis.axis_lines import axis_draws
 from fedhlcr.analysis.effects import INTERVAL_LEVEL, entity_shares
-from fedhlcr.analysis.links import link_of
 from fedhlcr.analysis.ticks import range_text
 from fedhlcr.posterior.alignment import central_interval
 from fedhlcr.posterior.fitted_model import FittedModel
@@ -41,17 +39,6 @@ class Contrast:
     level: int | None = None
 
 
-class ContrastEffects(NamedTuple):
-    """(clusters,) mean and ends of the interval of a contrast; NaN ends if there is only one draw.
-
-    In units of the target; of classes and counts, differences of probabilities or rates.
-    """
-
-    mean: FloatArray
-    lower: FloatArray
-    upper: FloatArray
-
-
 def contrasts_of(model: FittedModel, axis: Axis) -> tuple[Contrast, ...]:
     """What to compare on an axis: usual low and high values, a doubling, two levels, or the ends of a season."""
     if axis.is_discrete:
@@ -75,10 +62,15 @@ def contrasts_of(model: FittedModel, axis: Axis) -> tuple[Contrast, ...]:
     return (Contrast(axis, low, high, f"{axis.name} {words}"),)
 
 
-def contrast_effects(model: FittedModel, contrast: Contrast, level: float = INTERVAL_LEVEL) -> ContrastEffects:
-    """The effect of a contrast in each cluster."""
-    effects = [_effect(model, contrast, k, level) for k in range(model.n_clusters_)]
-    return ContrastEffects(*np.array(effects).T)
+def contrast_effects(
+    model: FittedModel, contrast: Contrast, level: float = INTERVAL_LEVEL
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """(clusters,) mean effect of a contrast and the ends of its interval; NaN ends if there is only one draw.
+
+    In units of the target; of classes and counts, differences of probabilities or rates.
+    """
+    mean, lower, upper = np.array([_effect(model, contrast, k, level) for k in range(model.n_clusters_)]).T
+    return mean, lower, upper
 
 
 def _effect(model: FittedModel, contrast: Contrast, cluster: int, level: float) -> tuple[float, float, float]:
@@ -111,7 +103,7 @@ def is_doubled(model: FittedModel, axis: Axis) -> bool:
     """Whether the effect of a doubling is the same everywhere on the axis."""
     curves = model.posterior_.standardization.curves
     bends = curves is not None and curves.place(axis.columns[0]) is not None
-    return axis.kind == "log" and axis.offset == 0.0 and not bends and link_of(model) is None
+    return axis.kind == "log" and axis.offset == 0.0 and not bends and not model.family.has_link
 
 
 def compared_places(model: FittedModel, axis: Axis) -> tuple[float, float]:

@@ -16,14 +16,14 @@ from fedhlcr.analysis.scores import Scores, log_fit, scores_of
 from fedhlcr.analysis.simpler import ONE_RATE, RIDGE_PER_ENTITY
 from fedhlcr.analysis.verdict import FitComparison, compare_densities
 from fedhlcr.data import inputs
-from fedhlcr.data.encoded import EncodedTable
 from fedhlcr.data.families import Family
 from fedhlcr.data.hierarchy import UNKNOWN, EntityIndex
 from fedhlcr.data.ids import Ids, natural_key, read_ids
+from fedhlcr.data.inputs import EncodedTable
 from fedhlcr.exceptions import ArgumentError
 from fedhlcr.posterior.fitted_model import check_model
 from fedhlcr.posterior.prediction import Posterior
-from fedhlcr.posterior.predictive import Moments, interval_ends
+from fedhlcr.posterior.responses import Moments, interval_ends
 from fedhlcr.storage.scratch import release
 
 # A table counts as the fitted one if more than this share of its entities have exactly the fitted events.

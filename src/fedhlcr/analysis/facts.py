@@ -178,8 +178,8 @@ class Facts:
         return UserNames(agent, entity, target_name(self.model), tuple(map(printable, feature_names(self.model))))
 
     @cached_property
-    def link(self) -> Link | None:
-        """Words for classes and counts; None for real numbers."""
+    def link(self) -> Link:
+        """The words for the target."""
         return link_of(self.model)
 
     @property
@@ -234,11 +234,11 @@ class Facts:
     @single_threaded_blas
     def clusters(self) -> tuple[ClusterFacts, ...]:
         model = self.model
-        levels = self._posterior.likelihood.family.to_response(typical_levels(model))
+        levels = model.family.to_response(typical_levels(model))
         changes = unit_changes(model)
         lower, upper = change_intervals(model)
         effects = effect_sizes(model)
-        if self.link is not None:
+        if model.family.has_link:
             changes, lower, upper = step_ratios(model)
             effects = np.log(changes)
         counts = np.bincount(model.labels_, minlength=model.n_clusters_)
@@ -335,7 +335,7 @@ class Facts:
     @cached_property
     def target_spread(self) -> float | None:
         """Standard deviation of a real target over the fitted events; None if the model holds no events."""
-        return target_spread(self.model) if self.holds_entities and self.link is None else None
+        return target_spread(self.model) if self.holds_entities and not self.link.family.has_link else None
 
     @property
     def explained(self) -> float | None:
@@ -360,7 +360,7 @@ class Facts:
     @property
     def base(self) -> float | None:
         """Of classes and counts, the share of the second class, or the rate, among the fitted events."""
-        if self.link is None or not self.holds_entities:
+        if not self.link.family.has_link or not self.holds_entities:
             return None
         totals, exposures = self.totals
         return float(totals.sum() / exposures.sum())
@@ -380,7 +380,6 @@ def model_facts(model: Any, provenance: Mapping[str, Any], settings: Mapping[str
     recipe = model.recipe_
     quantities = model.posterior_.likelihood.globals_type.traced_quantities()
     names = feature_names(model)
-    link = facts.link
     known = facts.holds_entities
     intervals = np.stack(coef_intervals(model), axis=-1)
     found: dict[str, Any] = {
@@ -398,9 +397,9 @@ def model_facts(model: Any, provenance: Mapping[str, Any], settings: Mapping[str
         "n_clusters": model.n_clusters_,
         **{q.name: getattr(model, f"{q.name}_") for q in quantities if q.attribute},
     }
-    if link is not None and link.family.has_classes:
+    if model.family.has_classes:
         found["classes"] = model.classes_
-    elif link is not None:
+    if model.family.has_exposure:
         found["exposure"] = None if recipe is None else recipe.exposure
         found["dispersion"] = model.dispersion_
     # infinite, and so null, if the noise is normal and the same for all

@@ -23,7 +23,7 @@ from fedhlcr._support.arrays import FloatArray, IndexArray
 from fedhlcr._support.special import logsumexp
 from fedhlcr.model.regression import LOG_2PI
 from fedhlcr.posterior.prediction import Posterior, Profiles
-from fedhlcr.posterior.predictive import left_out_densities
+from fedhlcr.posterior.responses import left_out_densities
 
 # Most draws to average over, evenly spaced.
 MOST_DRAWS = 50

@@ -1,11 +1,10 @@
-"""How to speak of targets whose regressions are on another scale: log odds of a class, logarithms of mean counts."""
+"""How to speak of a target: of real numbers as they are, of classes by their odds, of counts by their rate."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
 
-from fedhlcr._support.arrays import FloatArray
 from fedhlcr._support.wording import printable
 from fedhlcr.analysis.effects import target_name
 from fedhlcr.data.families import Family
@@ -17,14 +16,14 @@ NO_TARGET = "the target"
 
 @dataclass(frozen=True)
 class Link:
-    """The words for a target of classes or counts: those of its family, with its name.
+    """The words for a model's target: those of its family, with its name.
 
     Attributes
     ----------
     family : what the target is
-    subject : what changes by a ratio: "the odds of “severe”"
-    response : what is predicted: "the probability of “severe”"
-    observed : what is observed of several events: "share of “severe”"
+    subject : what effects change: "the odds of “severe”", "the rate of visits", or a real target itself
+    response : what is predicted: "the probability of “severe”", "the rate of visits", or a real target itself
+    observed : what is observed of several events: "share of “severe”", "rate of visits", or a real target itself
     """
 
     family: Family
@@ -34,29 +33,30 @@ class Link:
 
     @property
     def linear(self) -> str:
-        """What the regressions predict: "log odds" or "log rate"."""
-        return self.family.linear
+        """What the regressions predict: "log odds", "log rate", or a real target itself."""
+        return self.family.linear or self.subject
 
     @property
-    def ratio(self) -> str:
-        """What the exponential of a coefficient is: "odds ratio" or "rate ratio"."""
-        return self.family.ratio
+    def change(self) -> str:
+        """What an effect is: "odds ratio", "rate ratio", or "change of price"."""
+        return self.family.ratio or f"change of {self.subject}"
+
+    def effect(self, *, of_level: bool) -> str:
+        """What a figure in a column of a feature is, or in that of a level of a category."""
+        change = f"difference of {self.subject} from all other levels" if of_level else f"{self.change} per unit"
+        return self.family.ratio or change
 
     def verb(self, plural: str, singular: str) -> str:
         """The form of a verb that fits the subject: odds are many, a rate is one."""
         return plural if self.family.is_plural else singular
 
-    def to_response(self, linear: FloatArray) -> FloatArray:
-        """From log odds to probabilities, or from logarithms to means."""
-        return self.family.to_response(linear)
-
-    def in_words(self, response: float) -> str:
-        """A probability or a mean, for a sentence."""
-        return self.family.in_words(response)
+    def if_typical(self, words: str) -> str:
+        """Words about a typical entity: with a link, its mean is not that of all entities; else they are left out."""
+        return words if self.family.has_link else ""
 
 
-def link_of(model: FittedModel, target: str | None = None) -> Link | None:
-    """The words for a model's target; None if its regressions are in units of the target."""
+def link_of(model: FittedModel, target: str | None = None) -> Link:
+    """The words for a model's target, by its own name or a given one."""
     family = model.posterior_.likelihood.family
     target = target_name(model) if target is None else target
     if family.has_classes:
@@ -65,7 +65,7 @@ def link_of(model: FittedModel, target: str | None = None) -> Link | None:
     if family.has_link:
         rate = f"{family.observed}{'' if target == NO_TARGET else f' of {target}'}"
         return Link(family, f"the {rate}", f"the {rate}", rate)
-    return None
+    return Link(family, target, target, target)
 
 
 def _class_in_words(model: Any, target: str) -> tuple[str, str]:

@@ -17,7 +17,7 @@ from fedhlcr._support.arrays import FloatArray, IndexArray
 from fedhlcr._support.special import betaincinv, xlogy
 from fedhlcr._support.wording import fine_percent, number, three_decimals
 from fedhlcr.data.families import Family, FamilyName
-from fedhlcr.posterior.predictive import interval_ends
+from fedhlcr.posterior.responses import interval_ends
 
 # Bins of a calibration table, and the probability of the intervals in it.
 N_BINS = 10

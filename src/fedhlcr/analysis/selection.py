@@ -26,9 +26,9 @@ from fedhlcr.data.hierarchy import index_pairs, row_agents, row_entities
 from fedhlcr.data.hold_out import hold_out_events
 from fedhlcr.data.ids import Ids
 from fedhlcr.estimators.central import model_spec
-from fedhlcr.estimators.curves import curve_columns, make_curves
 from fedhlcr.estimators.hlcr import HLCRRegressor
-from fedhlcr.estimators.reading import learn_table
+from fedhlcr.estimators.parameters import curve_columns, make_curves
+from fedhlcr.estimators.tables import learn_table
 from fedhlcr.exceptions import ArgumentError, ArgumentTypeError, FitInterruptedWarning, SimplerModelWarning
 from fedhlcr.model.curves import column_quantiles
 

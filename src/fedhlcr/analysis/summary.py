@@ -135,7 +135,7 @@ def fact_lines(facts: Facts) -> tuple[tuple[str, str | Advice], ...]:
     model = facts.model
     posterior = model.posterior_
     store = posterior.memory.entities
-    link = facts.link
+    family = facts.link.family
     data = "public model without any agent"
     if facts.holds_entities:
         data = f"{AGENT.count(store.index.n_agents)}, {ENTITY.count(len(store))}, {EVENT.count(facts.n_events)}"
@@ -143,27 +143,26 @@ def fact_lines(facts: Facts) -> tuple[tuple[str, str | Advice], ...]:
         ("data", f"{data}, {FEATURE.count(posterior.layout.n_inputs)}"),
         ("clusters", f"{model.n_clusters_} ({'found' if facts.finds_clusters else 'given'})"),
     ]
-    if link is not None and link.family.has_classes:
+    if family.has_classes:
         lines.append(("classes", classes_in_words(model)))
-    elif link is not None:
+    if family.has_exposure:
         dispersion = number(model.dispersion_)
         lines.append(("dispersion", f"{dispersion}; a count of mean m has variance m + {dispersion} m²"))
     names = [one_line(name) for name in feature_names(model)]
-    units = "units of the target" if link is None else link.linear
     if (curves := posterior.standardization.curves) is not None:
         shares = np.array([cluster.share for cluster in facts.clusters])
         bends = [
             f"{names[column]} {number(np.sqrt(shares @ (model.curve_coef_[:, curves.span(curve)] ** 2).sum(axis=1)))}"
             for curve, column in enumerate(curves.columns)
         ]
-        lines.append(("curves", f"bend by {', '.join(bends)} (root mean square, in {units})"))
+        lines.append(("curves", f"bend by {', '.join(bends)} (root mean square, in {family.units})"))
     for q in posterior.likelihood.globals_type.traced_scales():
         # one for all, or one for each cluster shown
         values = np.atleast_1d(getattr(model, f"{q.name}_"))[:MAX_CLUSTERS]
         lines.append((q.words, f"{', '.join(map(number, values))} in units of the target{noise_words(facts)}"))
     found = facts.differences
     if found is not None:
-        deviations = "standard deviations" if link is None else f"standard deviations of {link.linear}"
+        deviations = f"standard deviations of {family.linear}" if family.linear else "standard deviations"
         size = found.typical_effect
         words = scales_in_words(found.entity_scales, found.has_entity_effect, size, names, deviations)
         lines.append(("entities differ", words))

@@ -28,11 +28,10 @@ from fedhlcr.analysis.effects import (
 )
 from fedhlcr.analysis.facts import Facts
 from fedhlcr.analysis.frames import Columns, IdColumn
-from fedhlcr.analysis.links import Link, link_of
 from fedhlcr.analysis.memberships import memberships
 from fedhlcr.exceptions import ArgumentError
 from fedhlcr.posterior.entity_coef import entity_coef_interval
-from fedhlcr.posterior.predictive import interval_ends
+from fedhlcr.posterior.responses import interval_ends
 from fedhlcr.posterior.user_units import coef_transform
 
 INTERCEPT = "intercept"
@@ -46,7 +45,6 @@ def coef_columns(model: Any, level: float) -> Columns:
     """One row for each cluster and coefficient, clusters in order, the intercept first."""
     names = feature_names(model)
     drawn = regressions_by_draw(model)
-    link = link_of(model)
     values = drawn.slopes
     mean = model.coef_
     has_intercept = model.posterior_.layout.fit_intercept
@@ -55,10 +53,10 @@ def coef_columns(model: Any, level: float) -> Columns:
         values = np.concatenate([drawn.intercepts[..., None], values], axis=2)
         mean = np.column_stack([model.intercept_, mean])
     lower, upper = interval_over_draws(values, drawn.mass, level)
-    if link is None:
-        extra = dict(zip(CHANGES, (unit_changes(model), *change_intervals(model, level)), strict=True))
+    if model.family.has_link:
+        extra = _ratio_columns(model, level)
     else:
-        extra = _ratio_columns(model, level, link)
+        extra = dict(zip(CHANGES, (unit_changes(model), *change_intervals(model, level)), strict=True))
     n_clusters, n_coef = mean.shape
     columns: dict[str, NDArray[Any]] = {
         "cluster": np.repeat(np.arange(n_clusters), n_coef),
@@ -84,9 +82,9 @@ def _std_over_draws(values: FloatArray, mass: FloatArray, mean: FloatArray) -> F
     return np.asarray(np.sqrt((shares[..., None] * (values - mean) ** 2).sum(axis=0)))
 
 
-def _ratio_columns(model: Any, level: float, link: Link) -> dict[str, FloatArray]:
+def _ratio_columns(model: Any, level: float) -> dict[str, FloatArray]:
     drawn = regressions_by_draw(model)
-    name = link.ratio.replace(" ", "_")
+    name = model.family.ratio.replace(" ", "_")
     with np.errstate(over="ignore"):
         ends = [np.exp(end) for end in interval_over_draws(drawn.slopes, drawn.mass, level)]
         ratio = np.exp(model.coef_)

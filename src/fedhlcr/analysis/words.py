@@ -42,13 +42,10 @@ def describe_clusters(
     model = check_model(model)
     axis = target_axis(model)
     target = target_name(model) if target is None else target
-    subject = axis.name if axis.is_log else target
-    typical = ""
-    verb = "moves"
-    if (link := link_of(model, target)) is not None:
-        subject = link.response
-        typical = " for a typical one"
-        verb = "changes"
+    link = link_of(model, target)
+    subject = axis.name if axis.is_log else link.response
+    typical = link.if_typical(" for a typical one")
+    verb = link.family.effect_verb
     return [
         f"Cluster {cluster.number}, {percent(cluster.share)} of {entities}: {subject} is {axis.text(cluster.level)}"
         f"{typical} at average features; {f'it {listed(moves)}' if moves else f'no feature clearly {verb} it'}."
@@ -88,9 +85,7 @@ def cluster_table(facts: Facts, most: int, names: UserNames) -> list[ClusterColu
     agent = names.agent
     entity = names.entity
     link = facts.link
-    typical = "" if link is None else f", for a typical {entity.one}"
-    response = names.target if link is None else link.response
-    level: Literal["share", "number"] = "share" if link is not None and link.family.has_classes else "number"
+    meaning = f"{link.response} at average features{link.if_typical(f', for a typical {entity.one}')}"
     columns = [ClusterColumn("cluster", "cluster", [c.number for c in clusters], "")]
     if facts.holds_entities:
         columns.append(
@@ -103,14 +98,10 @@ def cluster_table(facts: Facts, most: int, names: UserNames) -> list[ClusterColu
         ClusterColumn(
             "weight", "share", [c.weight for c in clusters], f"expected share of a new {agent.one}'s {entity.many}"
         ),
-        ClusterColumn("level", level, [c.level for c in clusters], f"{response} at average features{typical}"),
+        ClusterColumn("level", link.family.kind, [c.level for c in clusters], meaning),
     ]
     for f in facts.strongest_features(most):
-        meaning = f"change of {names.target} per unit"
-        if link is not None:
-            meaning = link.ratio
-        elif f in facts.category_levels:
-            meaning = f"difference of {names.target} from all other levels"
+        meaning = link.effect(of_level=f in facts.category_levels)
         columns.append(ClusterColumn(names.features[f], "number", [c.changes[f] for c in clusters], meaning, f))
     return columns
 
@@ -118,9 +109,7 @@ def cluster_table(facts: Facts, most: int, names: UserNames) -> list[ClusterColu
 def effect_columns(facts: Facts) -> str:
     """What the columns of features in the table of clusters are."""
     category = ", or of a level of a category against all other levels" if facts.category_levels else ""
-    if facts.link is None:
-        return f"change of {facts.names.target} per unit of the feature{category}"
-    return f"{facts.link.ratio} per standard deviation of the feature, or of 1 against 0{category}"
+    return f"{facts.link.change} per {facts.link.family.step}{category}"
 
 
 def cluster_numbers(numbers: tuple[int, ...]) -> str:

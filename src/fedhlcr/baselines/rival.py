@@ -23,7 +23,7 @@ from fedhlcr.data.families import REAL
 from fedhlcr.data.frames import Given
 from fedhlcr.data.hierarchy import UNKNOWN, EntityIndex, Hierarchy
 from fedhlcr.estimators.parameters import checking_parameters
-from fedhlcr.estimators.reading import check_features, sorted_events
+from fedhlcr.estimators.tables import check_features, sorted_events
 from fedhlcr.model.gram import GramLayout, Standardization, column_means, entity_grams
 from fedhlcr.posterior.event_rows import UNPREDICTED, read_rows
 

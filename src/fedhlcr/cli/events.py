@@ -17,11 +17,11 @@ from fedhlcr.cli.options import Roles, split_names
 from fedhlcr.cli.shell import Shell, plural
 from fedhlcr.data.categories import class_texts
 from fedhlcr.data.columns import TEXT_CURE
-from fedhlcr.data.encoded import EncodedTable
-from fedhlcr.data.families import BINARY, COUNT, FAMILIES, Family, FamilyName
+from fedhlcr.data.families import COUNT, FAMILIES, Family, FamilyName
 from fedhlcr.data.formula import parse_formula
 from fedhlcr.data.hierarchy import UNKNOWN, index_pairs, row_sole_agent
 from fedhlcr.data.ids import Ids
+from fedhlcr.data.inputs import EncodedTable
 from fedhlcr.data.recipe import Prepared, Recipe
 from fedhlcr.data.recipe_plan import note_on_unnamed, plan_recipe
 from fedhlcr.data.table_files import TableFile, open_table, source_name
@@ -145,7 +145,7 @@ def advice_on_the_target(table: TrainingTable) -> Iterator[None]:
             raise
         found = error.message.removesuffix(f"; {TEXT_CURE}.")
         found = f"{found}; it is the target, so correct them, or name another column"
-        if _told(table.file, error.column).family is not BINARY:
+        if not _told(table.file, error.column).family.has_classes:
             raise DataError(f"{found}.") from None
         cure = f"{found}, or, as it holds two values, fit a classifier."
         raise DataError(cure, options=(Setting("family", "binary"),)) from None
@@ -397,7 +397,7 @@ def _renamed_recipe(model: Any, roles: Roles, *, target: bool) -> Recipe:
         agent=known.agent,
         entity=known.entity or "",
         exposure=roles.exposure or own.exposure,
-        has_counts=model.family is COUNT,
+        has_counts=model.family.has_exposure,
     )
 
 

@@ -6,14 +6,14 @@ from typing import Any
 
 import typer
 
-from fedhlcr.data.families import REAL, Family, FamilyName
+from fedhlcr.data.families import Family, FamilyName
 
 
 def make_estimator(family: Family, *, federated: bool = False, **settings: Any) -> Any:
     """Return the estimator for a family of targets. Only real targets have noise."""
     if settings.get("n_sweeps", 0) is None:
         del settings["n_sweeps"]
-    if family is not REAL and settings.pop("noise", "entity") != "entity":
+    if family.has_link and settings.pop("noise", "entity") != "entity":
         raise typer.BadParameter(
             f"is for real targets, but the target is {family}; leave it out, or add --family real.",
             param_hint="--noise",

@@ -21,7 +21,7 @@ from fedhlcr.cli.scoring import predict_quietly
 from fedhlcr.cli.shell import Shell
 from fedhlcr.data.table_files import TableFile
 from fedhlcr.posterior.fitted_model import check_model
-from fedhlcr.posterior.predictive import Moments
+from fedhlcr.posterior.responses import Moments
 from fedhlcr.settings import MissingPolicy
 from fedhlcr.storage.scratch import spooled
 

@@ -25,7 +25,7 @@ from fedhlcr.cli.events import Events
 from fedhlcr.cli.shell import Shell, plural
 from fedhlcr.data.families import Family
 from fedhlcr.posterior.fitted_model import check_model
-from fedhlcr.posterior.predictive import Moments
+from fedhlcr.posterior.responses import Moments
 
 # Agents shown on a terminal.
 MOST_AGENTS = 50

@@ -23,7 +23,7 @@ from fedhlcr.cli.scoring import predict_quietly, score
 from fedhlcr.cli.shell import INTERRUPTED, Shell, plural
 from fedhlcr.cli.splitting import hold_out_rows
 from fedhlcr.data.categories import class_values
-from fedhlcr.data.encoded import EncodedTable
+from fedhlcr.data.inputs import EncodedTable
 from fedhlcr.data.streaming.work_folder import WorkFolder
 from fedhlcr.data.table_files import source_name
 from fedhlcr.estimators import saving

@@ -18,8 +18,7 @@ from fedhlcr._support.arrays import FloatArray, KeyArray
 from fedhlcr._support.checks import within
 from fedhlcr._support.streams import encoded_keys
 from fedhlcr.data.events import EventStore
-from fedhlcr.data.ids import Ids, canonical_text, read_ids, sorted_ids
-from fedhlcr.data.texts import Texts
+from fedhlcr.data.ids import Ids, Texts, canonical_text, read_ids, sorted_ids
 from fedhlcr.storage.reader import RecordReader
 
 UNKNOWN = -1

@@ -7,16 +7,19 @@ columns. They never quote a value, because messages may leave the agent.
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
-from fedhlcr._support.arrays import FloatArray, for_kernels
+from fedhlcr._support.arrays import FloatArray, IndexArray, for_kernels
 from fedhlcr._support.wording import COLUMN, ROW, Noun
-from fedhlcr.data.encoded import EncodedTable
-from fedhlcr.data.ids import is_missing, native_array, require_length
+from fedhlcr.data.families import Family, wrong_counts
+from fedhlcr.data.ids import Ids, is_missing, native_array, require_length
 from fedhlcr.exceptions import ArgumentError, ArgumentTypeError, DataError, DataTypeError
 
 if TYPE_CHECKING:
@@ -27,6 +30,7 @@ if TYPE_CHECKING:
 LARGEST_EXPOSURE = 1e15
 SMALLEST_EXPOSURE = 1e-15
 VALUE = {kind: Noun(f"{kind} value", f"{kind} values") for kind in ("NaN", "infinite")}
+CLASS_CURE = "drop these rows; the estimators leave them out with missing='drop'"
 
 
 def as_frame(X: Any) -> nw.DataFrame[Any] | None:
@@ -266,3 +270,113 @@ def _refuse_not_finite(matrix: FloatArray, what: str, names: list[str] | None) -
     if n_infinite:
         cure = "drop these rows, or replace the infinite values by numbers (an imputer accepts NaN, but not infinity)"
     raise DataError(f"{what} has {counts} in {ROW.count(len(matrix))}{where}; {cure}.")
+
+
+@dataclass(frozen=True)
+class EncodedTable:
+    """A table that has been checked and encoded. Models accept it as `X` and do not check it again.
+
+    Attributes
+    ----------
+    matrix : (events, features) finite numbers
+    names : names of the features, in the order of the matrix's columns
+    ids : the ids of each id column, by the column's name
+    undeclared : categories whose levels, which are in the names, may come from rows
+    """
+
+    matrix: FloatArray
+    names: tuple[str, ...]
+    ids: Mapping[str, Ids]
+    undeclared: tuple[str, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.matrix)
+
+    @property
+    def columns(self) -> list[str]:
+        """Names of the id columns and of the features."""
+        return [*self.ids, *self.names]
+
+    def header(self) -> pa.Table:
+        """Return a table without rows that has the names of the features."""
+        return header_of(self.names)
+
+    def take(self, rows: IndexArray | slice) -> EncodedTable:
+        """Return the given rows."""
+        return replace(self, matrix=self.matrix[rows], ids={name: ids.take(rows) for name, ids in self.ids.items()})
+
+
+def header_of(names: Iterable[str]) -> pa.Table:
+    """Return a table without rows that has columns of these names."""
+    return pa.table({name: pa.array([], pa.float64()) for name in names})
+
+
+def read_target(family: Family, classes: NDArray[Any] | None, y: Any, n_rows: int) -> FloatArray:
+    """(n_rows,) a target as numbers: 1 for the second of two classes, 0 for the first."""
+    if classes is not None:
+        labels = class_labels(y, n_rows)
+        if unknown := int((~np.isin(labels, classes)).sum()):
+            raise ArgumentError(
+                f"`y` has {unknown} of {n_rows} events whose class is not one of the two that were fitted; leave these "
+                "events out, or fit the model again."
+            )
+        return (labels == classes[1]).astype(np.float64)
+    target = target_vector(y, n_rows)
+    if faults := family.faults(target):
+        name = getattr(y, "name", None)
+        raise wrong_counts(f"column {name!r}" if isinstance(name, str) else "`y`", faults, n_rows, in_fit=True)
+    return target
+
+
+def learn_classes(y: Any, n_rows: int) -> NDArray[Any]:
+    """The two classes of a target, sorted; others than two are refused."""
+    from sklearn.utils.multiclass import check_classification_targets, type_of_target
+
+    labels = class_labels(y, n_rows)
+    check_classification_targets(labels)
+    classes = np.unique(labels)
+    if len(classes) > 2:
+        # scikit-learn's own checks look for the first words
+        raise ArgumentError(
+            f"Only binary classification is supported. The type of the target is {type_of_target(labels)}: `y` has "
+            f"{len(classes)} classes, but this model is for two. Wrap it: "
+            "sklearn.multiclass.OneVsRestClassifier fits one model for each class against all others; the how-to "
+            "'More than two classes' shows it with agents and entities."
+        )
+    if len(classes) < 2:
+        raise one_class()
+    return classes
+
+
+def one_class() -> ArgumentError:
+    return ArgumentError(
+        "`y` has only one class; a classifier needs events of two classes (least 2 classes). Check the target, or that "
+        "the events were not filtered by it."
+    )
+
+
+def class_labels(y: Any, n_rows: int) -> NDArray[Any]:
+    """(n_rows,) the class of each event, as the user wrote it."""
+    from sklearn.utils.validation import column_or_1d
+
+    if y is None:
+        raise ArgumentError("requires y to be passed, but the target y is None; pass one class per event row.")
+    labels = column_or_1d(native_array(y), warn=True)
+    require_length(labels, "y", "class", n_rows)
+    if labels.dtype.kind == "f" and not np.isfinite(labels).all():
+        missing = int((~np.isfinite(labels)).sum())
+        raise ArgumentError(
+            f"`y` has {missing} missing or infinite classes (NaN or inf) in {n_rows} rows; {CLASS_CURE}."
+        )
+    if labels.dtype.kind == "O" and (missing := sum(is_missing(label) for label in labels)):
+        raise ArgumentError(f"`y` has {missing} missing classes (NaN) in {n_rows} rows; {CLASS_CURE}.")
+    if labels.dtype.kind == "O" and all(isinstance(label, bool | np.bool_) for label in labels):
+        labels = labels.astype(bool)
+    return np.asarray(labels)
+
+
+def read_exposure(family: Family, exposure: Any, n_rows: int) -> FloatArray | None:
+    """(n_rows,) what is added to the linear part of each event, the logarithm of its exposure; only counts have one."""
+    if not family.has_exposure and exposure is not None:
+        raise ArgumentError("`exposure` is for counts; leave it out, or use a model of counts.")
+    return log_exposure(exposure, n_rows)

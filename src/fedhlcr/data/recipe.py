@@ -20,20 +20,17 @@ from numpy.typing import NDArray
 from fedhlcr._support.arrays import FloatArray, IndexArray
 from fedhlcr._support.wording import ROW, Noun, listed
 from fedhlcr.data.categories import class_values, classes_of, level_texts, levels_of, median, most_common_level
-from fedhlcr.data.columns import arrow_column, rows_missing
-from fedhlcr.data.encoded import EncodedTable
-from fedhlcr.data.families import count_faults
+from fedhlcr.data.columns import POLICIES, Gaps, MissingCounts, arrow_column, find_gaps, rows_missing
+from fedhlcr.data.families import count_faults, wrong_counts
 from fedhlcr.data.ids import read_ids
-from fedhlcr.data.inputs import as_frame
-from fedhlcr.data.missing_values import POLICIES, Gaps, MissingCounts, find_gaps
+from fedhlcr.data.inputs import EncodedTable, as_frame
 from fedhlcr.data.table_files import TableFile
 from fedhlcr.data.terms import INTERCEPT, LevelFeatures, Term, are_sound, feature_columns, feature_names, level_features
-from fedhlcr.exceptions import Advice, ArgumentTypeError, CodecError, DataError, MissingValuesError, Setting
+from fedhlcr.exceptions import ArgumentTypeError, CodecError, DataError, MissingValuesError, Setting
 from fedhlcr.settings import MissingPolicy
 
 LEVEL = Noun("level", "levels")
 CLASS = Noun("class", "classes")
-VALUE = Noun("value", "values")
 # Fields that a recipe has only if the target has classes or an exposure, if features are terms of a formula, or as
 # long as it has not learned.
 LATER_FIELDS = ("classes", "exposure", "terms", "declared")
@@ -378,17 +375,6 @@ class Recipe:
         if not sound:
             raise CodecError("the recipe is malformed; save the model again.")
         return recipe
-
-
-def wrong_counts(where: str, faults: dict[str, int], n_rows: int, *, in_fit: bool = False) -> DataError:
-    """Return the error about a target that must hold counts; `faults` are those of `count_faults`."""
-    what, n_wrong = next(iter(faults.items()))
-    values = f"{n_wrong:,} of {VALUE.count(n_rows)} {'is' if n_wrong == 1 else 'are'}"
-    found = f"{where} must hold counts (0, 1, 2, …), but {values} {what}"
-    if not in_fit:
-        return DataError(f"{found}; correct these rows, or leave them out.")
-    other = Advice("", "HLCRRegressor is for real numbers.")
-    return DataError(f"{found}; correct these rows, or choose another family.", other, (Setting("family", "real"),))
 
 
 def wrong_exposures(name: str, n_wrong: int, n_rows: int) -> DataError:

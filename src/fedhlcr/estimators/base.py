@@ -27,13 +27,13 @@ from fedhlcr.analysis.tables import agent_columns, cluster_columns, coef_columns
 from fedhlcr.analysis.verdict import FitComparison
 from fedhlcr.data import inputs
 from fedhlcr.data.categories import Categories
-from fedhlcr.data.families import COUNT, Family
+from fedhlcr.data.families import Family
 from fedhlcr.data.formula import parse_formula
 from fedhlcr.data.frames import Given
+from fedhlcr.data.inputs import read_exposure
 from fedhlcr.data.recipe import Recipe
 from fedhlcr.data.recipe_plan import plan_recipe
 from fedhlcr.data.table_files import open_table
-from fedhlcr.data.targets import read_exposure
 from fedhlcr.estimators.central import fit_central, warn_of_chains
 from fedhlcr.estimators.federated import (
     cluster_for_files,
@@ -44,12 +44,19 @@ from fedhlcr.estimators.federated import (
 )
 from fedhlcr.estimators.files import open_work, read_table
 from fedhlcr.estimators.inference_data import inference_data
-from fedhlcr.estimators.output import OutputName, answer, check_output_name
 from fedhlcr.estimators.parameters import model_settings, warn_of_deprecated
-from fedhlcr.estimators.reading import check_features, missing_policy, read_training, streamed_training
+from fedhlcr.estimators.progress import FitClock, FitSeconds
 from fedhlcr.estimators.score import Counts
-from fedhlcr.estimators.seconds import FitClock, FitSeconds
 from fedhlcr.estimators.streamed import StreamedEvents
+from fedhlcr.estimators.tables import (
+    OutputName,
+    answer,
+    check_features,
+    check_output_name,
+    missing_policy,
+    read_training,
+    streamed_training,
+)
 from fedhlcr.exceptions import ArgumentError, give_warning
 from fedhlcr.kernels import ahead
 from fedhlcr.model.choice import likelihood_of
@@ -59,7 +66,7 @@ from fedhlcr.posterior.alignment import Alignment
 from fedhlcr.posterior.diagnostics import Diagnostic
 from fedhlcr.posterior.event_rows import LEFT_OUT, UNPREDICTED, UNSCORED, EventRows
 from fedhlcr.posterior.fitted_model import FittedModel, check_model
-from fedhlcr.posterior.predictive import Moments
+from fedhlcr.posterior.responses import Moments
 from fedhlcr.settings import EffectsName, MissingPolicy
 from fedhlcr.storage import model_writer
 from fedhlcr.storage.atomic import PathLike
@@ -316,7 +323,7 @@ class HierarchicalEstimator(BaseEstimator):
             categorical=named if categorical is None else categorical,
             missing=missing_policy(self) if missing is None else missing,
             has_classes=self.family.has_classes,
-            has_counts=self.family is COUNT,
+            has_counts=self.family.has_exposure,
             exposure=exposure,
         )
         names = ("curves", "fit_intercept", "standardize")

@@ -10,10 +10,16 @@ import numpy as np
 from fedhlcr._support.streams import Stream
 from fedhlcr._support.wording import DRAW, SWEEP
 from fedhlcr.analysis.fit_comparison import compare_with_simpler
-from fedhlcr.estimators.curves import curve_columns, make_curves
-from fedhlcr.estimators.parameters import given_hyperparameters, model_settings, number_or_none, saved_as
+from fedhlcr.estimators.parameters import (
+    curve_columns,
+    given_hyperparameters,
+    make_curves,
+    model_settings,
+    number_or_none,
+    saved_as,
+)
 from fedhlcr.estimators.progress import SweepProgress
-from fedhlcr.estimators.reading import TableToFit, thread_count
+from fedhlcr.estimators.tables import TableToFit, thread_count
 from fedhlcr.exceptions import Advice, ConvergenceWarning, FitInterruptedWarning, warn_user
 from fedhlcr.model.choice import likelihood_of
 from fedhlcr.model.curves import Curves

@@ -17,14 +17,12 @@ from fedhlcr.data.frames import Given
 from fedhlcr.data.hierarchy import EntityIndex, Hierarchy
 from fedhlcr.engines.in_process import InProcessEngine
 from fedhlcr.engines.ray import RayCluster
-from fedhlcr.estimators.curves import curve_columns, make_curves
-from fedhlcr.estimators.parameters import federation_settings, model_settings, saved_as
+from fedhlcr.estimators.parameters import curve_columns, federation_settings, make_curves, model_settings, saved_as
 from fedhlcr.estimators.private import check_private, settle_privately, simulate_private
-from fedhlcr.estimators.progress import RoundProgress
-from fedhlcr.estimators.reading import TableToFit, check_features, missing_policy, thread_count
-from fedhlcr.estimators.seconds import FitClock
+from fedhlcr.estimators.progress import FitClock, RoundProgress
 from fedhlcr.estimators.sharing import SharedTable
 from fedhlcr.estimators.streamed import StreamedEvents
+from fedhlcr.estimators.tables import TableToFit, check_features, missing_policy, thread_count
 from fedhlcr.estimators.training import EventsInMemory
 from fedhlcr.exceptions import ArgumentError, FitInterruptedWarning, warn_user
 from fedhlcr.federation.checks import ReplyLimits

@@ -35,7 +35,7 @@ from fedhlcr.federation.mods import Mod
 from fedhlcr.federation.shard import AgentShard
 from fedhlcr.model.gram import GramLayout, read_units
 from fedhlcr.posterior import AgentMemory, Posterior, Profiles, PublicModel
-from fedhlcr.posterior.predictive import Moments
+from fedhlcr.posterior.responses import Moments
 from fedhlcr.privacy.disclosure import DisclosureRule
 from fedhlcr.samplers.state import EntityData
 from fedhlcr.storage import codec

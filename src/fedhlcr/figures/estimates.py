@@ -53,10 +53,7 @@ def coef_panels(
     ends = None if lower is None or upper is None else (lower * factor, upper * factor)
     found = Estimates(model.coef_ * factor, ends).of(clusters, features)
     names = [shorten(feature_names(model)[f]) for f in features]
-    link = link_of(model)
-    label = (
-        f"change of {label_of_target(model, target) if link is None else link.linear}\nper {PER[per]} of the feature"
-    )
+    label = f"change of {link_of(model, label_of_target(model, target)).linear}\nper {PER[per]} of the feature"
     if together:
         return [rows_panel(clusters, found, names, Scale(label=label), legend=legend_title(model, clusters))]
     return [cluster_rows(clusters, found, n, Scale(label=label), name) for n, name in enumerate(names)]
@@ -66,8 +63,7 @@ def ratio_panel(
     model: HierarchicalPredictor, clusters: Sequence[int], features: Sequence[int], level: float | None
 ) -> Panel:
     """Odds or rate ratios of the clusters, with a row for each feature."""
-    link = link_of(model)
-    if link is None:
+    if not model.family.has_link:
         raise ArgumentError(
             "`model` predicts real numbers, which have no odds or rates; draw its coefficients with "
             "`fedhlcr.plot.coefficients`."
@@ -77,7 +73,7 @@ def ratio_panel(
     names = feature_names(model)
     is_unit = step_sizes(model) == 1.0
     rows = [shorten(names[f]) + ("" if is_unit[f] else ", SD") for f in features]
-    x = Scale(label=f"{link.ratio} (logarithmic axis)", kind="log")
+    x = Scale(label=f"{model.family.ratio} (logarithmic axis)", kind="log")
     return rows_panel(clusters, found, rows, x, none=1.0, legend=legend_title(model, clusters))
 
 

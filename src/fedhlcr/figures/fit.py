@@ -16,7 +16,7 @@ from fedhlcr.estimators.base import HierarchicalPredictor
 from fedhlcr.figures.figure import Mark, Panel, Scale, evenly
 from fedhlcr.posterior.fitted_model import check_model
 from fedhlcr.posterior.prediction import Profiles
-from fedhlcr.posterior.predictive import interval_ends
+from fedhlcr.posterior.responses import interval_ends
 
 # Probabilities of the intervals.
 LEVELS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)

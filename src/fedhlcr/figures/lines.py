@@ -24,8 +24,9 @@ from fedhlcr.analysis.axis_lines import (
     target_axis,
 )
 from fedhlcr.analysis.effects import entity_shares
-from fedhlcr.analysis.links import NO_TARGET, Link, link_of
+from fedhlcr.analysis.links import NO_TARGET, link_of
 from fedhlcr.analysis.summary import shorten
+from fedhlcr.data.families import Family
 from fedhlcr.data.hierarchy import UNKNOWN
 from fedhlcr.estimators.base import HierarchicalPredictor
 from fedhlcr.estimators.drawn_events import DrawnEvents, read_drawn_events
@@ -83,7 +84,7 @@ def event_marks(
     line: AxisLine,
     events: DrawnEvents,
     cluster: int | None,
-    link: Link | None,
+    family: Family,
     *,
     most: int = MAX_DOTS,
     n_groups: int = N_GROUPS,
@@ -109,16 +110,16 @@ def event_marks(
     if on_line is None:
         on_line = line.at(places)
     made = []
-    if link is None:
+    if not family.has_link:
         some = evenly(len(places), most)
         across = LEVEL_GAP * _scattered(len(some)) if axis.is_discrete else 0.0
         made.append(
             Mark("dots", "event", places[some] + across, (on_line + events.residuals)[some], cluster=cluster, name=name)
         )
-    if link is not None or (n_groups and len(places) > most):
+    if family.has_link or (n_groups and len(places) > most):
         parts = _groups(axis, places, n_groups)
         middle = np.array([places[rows].mean() for rows in parts])
-        values = np.array([_group_mean(on_line[rows], events.take(rows), link) for rows in parts])
+        values = np.array([_group_mean(on_line[rows], events.take(rows), family) for rows in parts])
         aside = 0.5 * LEVEL_GAP if axis.is_discrete else 0.0
         made.append(Mark("dots", "mean", middle + aside, values, cluster=cluster, name="" if made else name))
     return made
@@ -132,14 +133,14 @@ def _groups(axis: Axis, places: FloatArray, n_groups: int) -> list[Any]:
     return np.array_split(np.argsort(places, kind="stable"), n_groups)
 
 
-def _group_mean(on_line: FloatArray, events: DrawnEvents, link: Link | None) -> float:
+def _group_mean(on_line: FloatArray, events: DrawnEvents, family: Family) -> float:
     line = float(on_line.mean())
     expected = float(events.predicted.mean())
-    if link is None:
+    if not family.has_link:
         return line + float(events.residuals.mean())
     # one expected event is added, so that a share of 0 or 1 has odds
     seen = (float(events.observed.sum()) + expected) / (len(events) + 1.0)
-    if not link.family.has_classes:
+    if not family.has_classes:
         return line * seen / max(expected, 1e-300)
     odds = [logit(np.clip(share, 1e-9, 1.0 - 1e-9)) for share in (line, seen, expected)]
     return float(expit(odds[0] + odds[1] - odds[2]))
@@ -156,9 +157,9 @@ def value_limits(lines: Iterable[AxisLine], values: FloatArray, *, tails: float 
     return ends_around([*(end for line in lines for end in (line.mean, line.lower, line.upper)), inner], 0.05)
 
 
-def _event_values(line: AxisLine, events: DrawnEvents, marks: list[Mark], link: Link | None) -> FloatArray:
+def _event_values(line: AxisLine, events: DrawnEvents, marks: list[Mark], family: Family) -> FloatArray:
     """Of real targets those of all events, else those that are drawn."""
-    if link is None:
+    if not family.has_link:
         return line.adjusted(line.axis.places(events.X), events.residuals)
     return np.concatenate([np.empty(0), *(mark.y for mark in marks)])
 
@@ -190,8 +191,8 @@ def effect_panels(
         if events is None:
             break
         own = events.take(events.label == k)
-        dots[k] = event_marks(lines[k], own, k, own_target.link)
-        values = np.append(values, _event_values(lines[k], own, dots[k], own_target.link))
+        dots[k] = event_marks(lines[k], own, k, model.family)
+        values = np.append(values, _event_values(lines[k], own, dots[k], model.family))
     y = target_scale(own_target, *value_limits(lines.values(), values), target)
     x = place_scale(axis, 5 if len(clusters) <= MAX_TOGETHER else 3)
     drawn = {k: [*dots[k], line_mark(lines[k], k, band=level is not None, name=str(k))] for k in clusters}
@@ -267,7 +268,6 @@ def curve_panel(
     target: str | None,
 ) -> Panel:
     """The effect of a feature in each cluster, against that of an average event."""
-    link = link_of(model)
     lines = {k: axis_change(model, axis, k, places, level or LEVEL) for k in clusters}
     marks = [Mark("rule", "zero", y=np.zeros(1))]
     for n, k in enumerate(clusters):
@@ -275,7 +275,7 @@ def curve_panel(
     x = place_scale(axis)
     if places is not None:
         x = Scale(float(places.min()), float(places.max()), x.label, None, x.kind, x.offset)
-    label = f"change of {label_of_target(model, target) if link is None else link.linear}"
+    label = f"change of {link_of(model, label_of_target(model, target)).linear}"
     return Panel(x, Scale(label=label), tuple(marks), ends=tuple((k, float(lines[k].mean[-1])) for k in clusters))
 
 
@@ -301,10 +301,8 @@ def entity_panel(
     own_target = target_axis(model)
     dots = []
     if events is not None:
-        means = "its events" if own_target.link is None else "means of its events"
-        dots = event_marks(own, events, None, own_target.link, most=MAX_DOTS_OF_ENTITY, n_groups=N_GROUPS, name=means)[
-            :1
-        ]
+        means = "means of its events" if model.family.has_link else "its events"
+        dots = event_marks(own, events, None, model.family, most=MAX_DOTS_OF_ENTITY, n_groups=N_GROUPS, name=means)[:1]
     marks = (
         *dots,
         line_mark(shared, cluster, "shared", band=False, name=f"cluster {cluster}"),

@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 from fedhlcr._support.arrays import FloatArray, IndexArray
 from fedhlcr._support.threads import single_threaded_blas
 from fedhlcr._support.wording import AGENT, EVENT, noun, printable
-from fedhlcr.analysis.links import Link, link_of
+from fedhlcr.analysis.links import link_of
 from fedhlcr.analysis.summary import shorten
+from fedhlcr.data.families import FamilyName
 from fedhlcr.data.hierarchy import UNKNOWN
 from fedhlcr.data.ids import read_ids
 from fedhlcr.data.inputs import log_exposure
@@ -21,8 +22,8 @@ from fedhlcr.figures.choices import label_of_target
 from fedhlcr.figures.figure import Mark, Panel, Scale, evenly, level_scale
 from fedhlcr.posterior.fitted_model import check_model
 from fedhlcr.posterior.prediction import Profiles
-from fedhlcr.posterior.predictive import interval_ends
 from fedhlcr.posterior.replicates import replicate
+from fedhlcr.posterior.responses import interval_ends
 
 # Most events to use; of more, a random sample is taken.
 MAX_EVENTS = 10_000
@@ -38,6 +39,8 @@ MAX_AGENTS = 60
 MAX_BARS = 25
 LAST_BAR = 0.995
 LEVEL = 0.9
+# Of targets (…, events) and the agents of the events.
+Statistic = Callable[[FloatArray, IndexArray], FloatArray]
 
 
 class Replicated(NamedTuple):
@@ -56,41 +59,30 @@ def replicate_panel(
 ) -> Panel:
     """Observed targets against replicated ones; `given` are X, y, agent, entity and exposure."""
     found = _replicates(model, *given, n_replicates)
-    link = link_of(model)
     first = f"{EVENT.count(len(found.observed))}; share of {n_replicates} replicates with a larger …"
-    title = f"{first}\n{', '.join(f'{name}: {share:.2f}' for name, share in larger_shares(found, link).items())}"
-    if link is None:
-        return _densities(found, label_of_target(model, target), title)
-    if link.family.has_classes:
-        return _agent_shares(found, model, link.observed if target is None else target, title)
-    return _counts(found, "count" if target is None else target, title)
+    shares = larger_shares(found, STATISTICS[model.family.name])
+    title = f"{first}\n{', '.join(f'{name}: {share:.2f}' for name, share in shares.items())}"
+    return PICTURES[model.family.name](found, model, target, title)
 
 
-def larger_shares(found: Replicated, link: Link | None) -> dict[str, float]:
+def larger_shares(found: Replicated, statistics: dict[str, Statistic]) -> dict[str, float]:
     """For each statistic that is checked, the share of replicates with a larger one; those with the same count half."""
-    real: dict[str, Callable[[FloatArray], FloatArray]] = {
-        "mean": lambda t: t.mean(axis=-1),
-        "SD": lambda t: t.std(axis=-1),
-        "min.": lambda t: t.min(axis=-1),
-        "max.": lambda t: t.max(axis=-1),
-    }
-    if link is not None and link.family.has_classes:
-        real = {"share": real["mean"], "SD between agents": lambda t: _agent_spread(t, found.agent)}
-    elif link is not None:
-        real = {
-            "mean": real["mean"],
-            "SD": real["SD"],
-            "zeros": lambda t: (t == 0.0).mean(axis=-1),
-            "max.": real["max."],
-        }
     shares = {}
-    for name, statistic in real.items():
-        observed = float(statistic(found.observed))
-        replicated = np.asarray(statistic(found.targets))
+    for name, statistic in statistics.items():
+        observed = float(statistic(found.observed, found.agent))
+        replicated = np.asarray(statistic(found.targets, found.agent))
         # rounding errors of sums are no difference
         same = np.isclose(replicated, observed, rtol=1e-12, atol=0.0)
         shares[name] = float(((replicated > observed) & ~same).mean() + 0.5 * same.mean())
     return shares
+
+
+def _over_events(of: Callable[..., Any]) -> Statistic:
+    return lambda targets, _: np.asarray(of(targets, axis=-1))
+
+
+def _share_of_zeros(targets: FloatArray, axis: int) -> FloatArray:
+    return np.asarray((targets == 0.0).mean(axis=axis))
 
 
 @single_threaded_blas
@@ -133,7 +125,7 @@ def _shares(targets: FloatArray, place: IndexArray) -> FloatArray:
     return np.stack([np.bincount(place, weights=own, minlength=len(n)) / n for own in targets])
 
 
-def _densities(found: Replicated, target: str, title: str) -> Panel:
+def _densities(found: Replicated, model: HierarchicalPredictor, target: str | None, title: str) -> Panel:
     """Histograms of the observed targets and of some replicates, as lines."""
     ends = np.quantile(np.concatenate([found.observed, found.targets[:MAX_LINES].ravel()]), (TAIL, 1.0 - TAIL))
     edges = np.linspace(ends[0], ends[1], N_CELLS + 1) if ends[1] > ends[0] else ends[0] + np.linspace(-0.5, 0.5, 11)
@@ -148,10 +140,12 @@ def _densities(found: Replicated, target: str, title: str) -> Panel:
         Mark("line", "replicated", middle, density(own), name="" if n else "replicated") for n, own in enumerate(shown)
     ]
     marks.append(Mark("line", "observed", middle, density(found.observed), name="observed"))
-    return Panel(Scale(label=target), Scale(0.0, None, "density"), tuple(marks), title, legend="")
+    return Panel(
+        Scale(label=label_of_target(model, target)), Scale(0.0, None, "density"), tuple(marks), title, legend=""
+    )
 
 
-def _agent_shares(found: Replicated, model: HierarchicalPredictor, label: str, title: str) -> Panel:
+def _agent_shares(found: Replicated, model: HierarchicalPredictor, target: str | None, title: str) -> Panel:
     """The share of the second class among the events of each agent, sorted."""
     agents, place = np.unique(found.agent, return_inverse=True)
     observed = _shares(found.observed[None], place)[0]
@@ -179,10 +173,11 @@ def _agent_shares(found: Replicated, model: HierarchicalPredictor, label: str, t
     else:
         of = f"{len(order)} of {word.count(len(agents))}" if len(order) < len(agents) else word.count(len(agents))
         y = Scale(-0.5, len(order) - 0.5, f"{of}, by replicated share", (), "levels")
+    label = link_of(model).observed if target is None else target
     return Panel(Scale(label=label, kind="share"), y, marks, title, legend="")
 
 
-def _counts(found: Replicated, target: str, title: str) -> Panel:
+def _counts(found: Replicated, model: HierarchicalPredictor, target: str | None, title: str) -> Panel:
     """Bars of how often each count was observed, and intervals of how often it is replicated."""
     largest = int(max(np.quantile(found.observed, LAST_BAR), np.quantile(found.targets, LAST_BAR))) + 1
     width = -(-(largest + 1) // MAX_BARS)
@@ -200,6 +195,23 @@ def _counts(found: Replicated, target: str, title: str) -> Panel:
         Mark("bars", "observed", middle, observed, name="observed"),
         Mark("levels", "replicated", middle, replicated.mean(axis=0), lower, upper, name="replicated, 90 %"),
     )
-    x = Scale(label=f"{target} (last bar: {starts[-1]:,.0f} or more)", kind="whole")
+    label = model.family.name if target is None else target
+    x = Scale(label=f"{label} (last bar: {starts[-1]:,.0f} or more)", kind="whole")
     y = Scale(0.0, 1.1 * float(max(observed.max(), upper.max())), "events (square root axis)", kind="root")
     return Panel(x, y, marks, title, legend="")
+
+
+# What is checked of each family, and the picture of it.
+MEAN = _over_events(np.mean)
+SPREAD = _over_events(np.std)
+LARGEST = _over_events(np.max)
+STATISTICS: dict[FamilyName, dict[str, Statistic]] = {
+    "real": {"mean": MEAN, "SD": SPREAD, "min.": _over_events(np.min), "max.": LARGEST},
+    "binary": {"share": MEAN, "SD between agents": _agent_spread},
+    "count": {"mean": MEAN, "SD": SPREAD, "zeros": _over_events(_share_of_zeros), "max.": LARGEST},
+}
+PICTURES: dict[FamilyName, Callable[[Replicated, HierarchicalPredictor, str | None, str], Panel]] = {
+    "real": _densities,
+    "binary": _agent_shares,
+    "count": _counts,
+}

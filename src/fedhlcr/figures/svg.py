@@ -70,7 +70,8 @@ def ticks_across(scale: Scale, letter: float = LETTER) -> tuple[Tick, ...]:
     if scale.kind == "levels":
         return tuple(kept[:: -(-len(kept) // MOST_LEVEL_TICKS) or 1])
     while len(kept) > 1 and ticks_touch(kept, GAP if len(kept) > 2 else 0.0, letter):
-        kept = kept[::2]
+        # zero stays, if it is a tick
+        kept = kept[1 if "0" in [tick.text for tick in kept[1::2]] else 0 :: 2]
     return tuple(kept)
 
 

@@ -13,7 +13,6 @@ from sklearn.metrics import r2_score
 from fedhlcr._support.arrays import FloatArray
 from fedhlcr._support.wording import AGENT, ENTITY, EVENT, noun, percent, printable
 from fedhlcr.analysis.axes import feature_axes
-from fedhlcr.analysis.links import link_of
 from fedhlcr.analysis.summary import shorten
 from fedhlcr.data import inputs
 from fedhlcr.data.hierarchy import UNKNOWN, row_agents, row_entities
@@ -339,7 +338,7 @@ def calibration(
 def _check_real(model: Any) -> FittedModel:
     """What a fitted model of real numbers found; anything else is refused."""
     found = check_model(model)
-    if link_of(found) is not None:
+    if found.family.has_link:
         raise ArgumentError(
             "`model` predicts classes or counts, but this plot is for real numbers; use `plot.reliability` for it."
         )
@@ -374,7 +373,7 @@ def reliability(
     ax : Axes
     """
     model = check_model(model)
-    if (link := link_of(model)) is None:
+    if not model.family.has_link:
         raise ArgumentError(
             "`model` predicts real numbers; use `plot.predicted_against_observed` and `plot.calibration` for it."
         )
@@ -382,6 +381,6 @@ def reliability(
     predicted = model.predict_moments(X, agent, entity, exposure=exposure).mean
     observed = model.numeric_target(y, len(predicted))
     panel = reliability_panel(
-        observed, predicted, has_classes=link.family.has_classes, title=EVENT.count(len(observed))
+        observed, predicted, has_classes=model.family.has_classes, title=EVENT.count(len(observed))
     )
     return draw(panel, axes_or_new(ax), loc="upper left")

@@ -19,7 +19,7 @@ from fedhlcr.model.regression import stable_cholesky
 from fedhlcr.model.schema import COEF
 from fedhlcr.posterior.draws import Draws
 from fedhlcr.posterior.memory import AgentMemory
-from fedhlcr.posterior.predictive import interval_ends
+from fedhlcr.posterior.responses import interval_ends
 
 # Entities whose labels are counted at a time, and numbers in a block of votes.
 ENTITIES_AT_ONCE = 1 << 17

@@ -14,7 +14,7 @@ from fedhlcr._support.arrays import FloatArray
 from fedhlcr.kernels.profiles import OwnMixture
 from fedhlcr.kernels.responses import CountMixture, ProbabilityMixture
 from fedhlcr.posterior.prediction import Posterior, Profiles
-from fedhlcr.posterior.predictive import AnyMixture, interval_ends, own_coef_moments, own_coef_quantiles
+from fedhlcr.posterior.responses import AnyMixture, interval_ends, own_coef_moments, own_coef_quantiles
 
 # Numbers in the covariances of the entities that are computed at once.
 NUMBERS_AT_ONCE = 1 << 22

@@ -16,8 +16,8 @@ from fedhlcr.data.families import Family
 from fedhlcr.data.frames import ColumnNames, Given, ReadEvents
 from fedhlcr.data.hierarchy import UNKNOWN, EntityIndex, has_entity_ids, row_agents, row_entities, row_sole_agent
 from fedhlcr.data.ids import NEW, Ids, read_ids
+from fedhlcr.data.inputs import read_exposure, read_target
 from fedhlcr.data.recipe import Recipe
-from fedhlcr.data.targets import read_exposure, read_target
 from fedhlcr.exceptions import ArgumentError, DataError, DataWarning, ForgottenIdsWarning, warn_user
 from fedhlcr.posterior.prediction import Profiles
 from fedhlcr.settings import MissingPolicy

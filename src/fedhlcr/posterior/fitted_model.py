@@ -20,8 +20,8 @@ from fedhlcr.data.families import Family
 from fedhlcr.data.frames import Given
 from fedhlcr.data.hierarchy import build_hierarchy
 from fedhlcr.data.ids import NEW
+from fedhlcr.data.inputs import read_target
 from fedhlcr.data.recipe import Recipe
-from fedhlcr.data.targets import read_target
 from fedhlcr.exceptions import ArgumentError, ArgumentTypeError
 from fedhlcr.kernels import ahead
 from fedhlcr.model.curves import Curves
@@ -33,7 +33,7 @@ from fedhlcr.posterior.entity_coef import EntityCoef, entity_coef
 from fedhlcr.posterior.event_rows import LEFT_OUT, UNPREDICTED, EventRows, Schema, read_rows
 from fedhlcr.posterior.memory import AgentMemory
 from fedhlcr.posterior.prediction import Posterior, Profiles
-from fedhlcr.posterior.predictive import Moments
+from fedhlcr.posterior.responses import Moments
 from fedhlcr.posterior.user_units import coef_transform, to_user_units
 from fedhlcr.privacy.differential_privacy import PrivacyPlan
 from fedhlcr.samplers.state import EntityData

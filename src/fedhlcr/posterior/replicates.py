@@ -21,8 +21,7 @@ from fedhlcr.kernels.profiles import DRAWS_AT_ONCE, OwnMixture
 from fedhlcr.kernels.responses import CountMixture, ProbabilityMixture
 from fedhlcr.model.gram import GramLayout
 from fedhlcr.posterior.prediction import Posterior, Profiles
-from fedhlcr.posterior.predictive import MixtureRows
-from fedhlcr.posterior.responses import CountLaws
+from fedhlcr.posterior.responses import CountLaws, MixtureRows
 
 # Exponents are at most this, so that a count of any size can be drawn.
 MOST_LOG_MEAN = 40.0

@@ -231,15 +231,18 @@ def _alike(findings: Findings) -> Iterator[Doubt]:
     apart = coef[first] - coef[second]
     squares = np.einsum("pc,cd,pd->p", apart, pooled.xx / pooled.n, apart)
     distance = np.sqrt(np.maximum(squares, 0.0)) * posterior.standardization.scale[-1]
-    # log odds and logarithms of rates are compared with 1
-    pairs = np.flatnonzero(distance < ALIKE * (findings.noise if findings.link is None else 1.0))
+    link = findings.link
+    limit = ALIKE * findings.noise
+    near = f"Their predictions differ by less than {percent(ALIKE)} of the noise."
+    if link.family.has_link:
+        # log odds and logarithms of rates are compared with 1
+        limit = ALIKE
+        near = f"Their {link.linear} differ{link.verb('', 's')} by less than {ALIKE:g}."
+    pairs = np.flatnonzero(distance < limit)
     if len(pairs):
         closest = pairs[np.argsort(distance[pairs], kind="stable")]
         named = listed([f"{first[p]} with {second[p]}" for p in closest[:PAIRS_NAMED]])
         more = f" and {len(pairs) - PAIRS_NAMED} more pairs" if len(pairs) > PAIRS_NAMED else ""
-        near = f"Their predictions differ by less than {percent(ALIKE)} of the noise."
-        if findings.link is not None:
-            near = f"Their {findings.link.linear} differ{findings.link.verb('', 's')} by less than {ALIKE:g}."
         text = f"Compare {named}{more}. {near} They may be one cluster that was split."
         yield Doubt("Some clusters are nearly alike", text)
 

@@ -16,9 +16,7 @@ from fedhlcr.analysis.axis_lines import (
     entity_feature_means,
     expected_of_entities,
     features_along,
-    target_axis,
 )
-from fedhlcr.analysis.links import link_of
 from fedhlcr.estimators.base import HierarchicalPredictor
 from fedhlcr.figures.lines import mean_strengths
 from fedhlcr.report.events import DrawnEvents
@@ -102,7 +100,7 @@ def _with_places(model: HierarchicalPredictor, axis: Axis) -> DrawnAxis:
     if axis.is_discrete:
         return DrawnAxis(axis, grid)
     is_curve = curves is not None and any(curves.place(f) is not None for f in axis.columns)
-    straight = len(axis.columns) == 1 and not is_curve and link_of(model) is None
+    straight = len(axis.columns) == 1 and not is_curve and not model.family.has_link
     n_points = STRAIGHT_POINTS if straight else CURVE_POINTS
     return DrawnAxis(axis, grid[np.linspace(0, len(grid) - 1, n_points).astype(np.int64)])
 
@@ -159,7 +157,7 @@ def pack_events(
     `entities` are ascending positions. Of more events, evenly spaced ones are kept.
     """
     rows, counts = _kept_rows(entities, events.entity, most)
-    is_adjusted = target_axis(model).link is None
+    is_adjusted = not model.family.has_link
     values = (events.residuals if is_adjusted else events.observed)[rows]
     scale = Steps.of(values)
     places = [own.axis.fractions(own.axis.places(events.X[rows])) for own in axes]

@@ -110,7 +110,7 @@ class Findings(Facts):
         runner_up, runner_up_probability = members.runners_up()
         n_events = self.events_of_entities[chosen]
         scatter = noise = observed = None
-        if self.link is None:
+        if not self.link.family.has_link:
             scatter = np.sqrt(self.residual_squares[chosen] / np.maximum(n_events, 1e-300))
             noise = entity_noise(self.model)[chosen]
         else:

@@ -11,7 +11,7 @@ import numpy as np
 from markupsafe import Markup
 
 from fedhlcr._support.arrays import FloatArray
-from fedhlcr._support.wording import number, percent
+from fedhlcr._support.wording import capital, number, percent
 from fedhlcr.analysis.evaluation import MODEL, Evaluation
 from fedhlcr.analysis.facts import SURE, AgentFacts, ClusterFacts, UserNames
 from fedhlcr.analysis.links import Link
@@ -143,7 +143,7 @@ def cluster_listing(findings: Findings) -> Listing:
         f = column.feature
         shown = column.values
         if column.kind in ("share", "number"):
-            shown = _shares(shown) if column.kind == "share" else _figures(shown)
+            shown = _rounded(column.kind, shown)
         if f is None:
             columns.append(Column(column.label, column.kind, shown, hint=column.meaning))
             continue
@@ -204,24 +204,20 @@ def _error_columns(scores: Evaluation, names: UserNames) -> tuple[list[Column], 
     return columns, note
 
 
-def _target_columns(entities: ListedEntities, names: UserNames, link: Link | None) -> tuple[list[Column], str]:
+def _target_columns(entities: ListedEntities, names: UserNames, link: Link) -> tuple[list[Column], str]:
     """Columns of what was observed of each entity, and a note that explains them."""
-    if link is not None:
-        what = link.family.observed
-        values = _shares(entities.observed) if link.family.has_classes else _figures(entities.observed)
-        column = Column(
-            f"observed {what}", "share" if link.family.has_classes else "number", values, hint=link.observed
-        )
-        return [column], f"Observed {what}: {link.observed} among its fitted events."
-    assert entities.scatter is not None
-    assert entities.noise is not None
+    kind = link.family.kind
+    if entities.scatter is None or entities.noise is None:
+        what = f"observed {link.family.observed}"
+        column = Column(what, kind, _rounded(kind, entities.observed), hint=link.observed)
+        return [column], f"{capital(what)}: {link.observed} among its fitted events."
     columns = [Column("scatter", "number", _figures(entities.scatter), hint="of its events around its regression")]
     if np.ptp(entities.noise) > 0.0:
         columns.append(Column("noise", "number", _figures(entities.noise), hint="of its events, in the model"))
     return columns, f"Scatter: root mean square of the residuals from its regression, in units of {names.target}."
 
 
-def entity_listing(entities: ListedEntities, names: UserNames, link: Link | None = None) -> Listing:
+def entity_listing(entities: ListedEntities, names: UserNames, link: Link) -> Listing:
     others = [k if k >= 0 else None for k in entities.runner_up.tolist()]
     # if another cluster is possible, certainty is below 1, even if rounding made it 1
     digits = 3 if entities.n_all > MANY_ENTITIES else 4
@@ -287,6 +283,11 @@ def _shares(values: Any, digits: int = 4) -> list[float]:
     rounded = np.round(shares, digits)
     least = 0.1**digits
     return np.where((shares > 0.0) & (shares < 1.0), rounded.clip(least, 1.0 - least), rounded).round(digits).tolist()
+
+
+def _rounded(kind: str, values: Any) -> list[Any]:
+    """Shares or other numbers as they are kept on the page."""
+    return _shares(values) if kind == "share" else _figures(values)
 
 
 def _figures(values: Any) -> list[float | None]:

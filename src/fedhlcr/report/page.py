@@ -34,7 +34,7 @@ from fedhlcr.report.findings import Findings
 from fedhlcr.report.map import map_section
 from fedhlcr.report.panels import draw_picture
 from fedhlcr.report.places import AnyPlaces, locate
-from fedhlcr.report.scores import score_section
+from fedhlcr.report.scores import WOULD_SHOW, score_section
 from fedhlcr.report.settings import reproduction
 from fedhlcr.report.verdict import find_verdict
 
@@ -115,7 +115,6 @@ def _sections(
 ) -> dict[str, Any]:
     """What the page shows, by the names that its template uses; None leaves a section out."""
     model = findings.model
-    link = findings.link
     names = findings.names
     agents = findings.agents
     entities = findings.entities
@@ -130,11 +129,11 @@ def _sections(
     drawn = (judged if events is None else drawn_events(model, events.read(model))) or fitted_events(model)
     doubts = find_doubts(findings, scores)
     # classes have a diagram of their own
-    has_curve = held_out is not None and (link is None or not link.family.has_classes)
+    has_curve = held_out is not None and not model.family.has_classes
     return {
         "findings": findings,
         "names": names,
-        "link": link,
+        "link": findings.link,
         "certainty": certainty,
         "verdict": find_verdict(findings, scores),
         "sure": {
@@ -151,6 +150,7 @@ def _sections(
         "explorer": explorer_section(model, findings, drawn, judged),
         "effects": sections.effect_section(findings),
         "good": story.goodness(findings, scores),
+        "would_show": WOULD_SHOW[model.family.name].format(entity=names.entity.one),
         "scores": None if scores is None else score_section(findings, scores),
         "calibration": calibrate(model, held_out) if has_curve and held_out is not None else None,
         "residuals": None if judged is None or agents is None else residual_chart(judged, agents, names),
@@ -236,13 +236,12 @@ def _facts(findings: Findings, scores: Evaluation | None) -> list[tuple[str, str
             (names.entity.of(entities.n_all), f"{entities.n_all:,}"),
             (EVENT.of(findings.n_events) + " fitted", amount(findings.n_events)),
         ]
-    if link is None:
+    if not link.family.has_link:
         facts.append((f"{findings.noise_name}, in units of {names.target}", number(findings.noise)))
-    else:
-        if findings.base is not None:
-            facts.append((f"{link.observed} among fitted events", link.in_words(findings.base)))
-        if not link.family.has_classes:
-            facts.append(("dispersion of the counts", number(findings.model.dispersion_)))
+    if findings.base is not None:
+        facts.append((f"{link.observed} among fitted events", link.family.in_words(findings.base)))
+    if link.family.has_exposure:
+        facts.append(("dispersion of the counts", number(findings.model.dispersion_)))
     if scores is not None:
         first = SHOWN[scores.family.name].first
         events = "fitted" if scores.was_fitted else "held-out"

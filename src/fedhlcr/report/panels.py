@@ -10,7 +10,7 @@ import numpy as np
 from fedhlcr._support.arrays import FloatArray
 from fedhlcr._support.wording import EVENT, capital, percent
 from fedhlcr.analysis.axes import Axis, feature_axes
-from fedhlcr.analysis.axis_lines import AxisLine, TargetAxis, axis_is_clear, axis_line, target_axis
+from fedhlcr.analysis.axis_lines import AxisLine, axis_is_clear, axis_line, target_axis
 from fedhlcr.analysis.axis_words import axis_phrase
 from fedhlcr.analysis.effects import INTERVAL_LEVEL, entity_shares
 from fedhlcr.analysis.facts import LabelCertainty
@@ -82,13 +82,11 @@ def draw_picture(model: HierarchicalPredictor, findings: Findings, events: Drawn
     members = shown_clusters(certainty)
     drawn = [_group(model, axis, members, certainty, events) for axis in chosen]
     first = AXES_OF_ONE if len(members) == 1 and len(chosen) >= AXES_OF_ONE else FIRST_AXES
-    target = target_axis(model)
-    note = _note(findings, certainty, events, alone=len(axes) == 1, target=target)
     return {
         "groups": drawn[:first],
         "more": drawn[first:],
-        "target": target.name,
-        "note": note,
+        "target": target_axis(model).name,
+        "note": _note(findings, certainty, events, alone=len(axes) == 1),
         "n_panels": len(members),
         # few panels of an axis stand in a column, with other axes beside them; many stand in a row
         "layout": "stacked" if len(members) >= STACKED else "side-by-side",
@@ -109,18 +107,16 @@ def shown_clusters(certainty: LabelCertainty) -> list[tuple[int, ...]]:
     return [*((k,) for k in alone), *([tuple(rest)] if rest else [])]
 
 
-def _note(
-    findings: Findings, certainty: LabelCertainty, events: DrawnEvents | None, *, alone: bool, target: TargetAxis
-) -> str:
+def _note(findings: Findings, certainty: LabelCertainty, events: DrawnEvents | None, *, alone: bool) -> str:
     """How to read the panels; `alone` if there is only one axis, so that there are no other features."""
     interval = percent(INTERVAL_LEVEL)
-    typical = "" if target.link is None else f"Lines are those of a typical {findings.names.entity.one}. "
+    typical = findings.link.if_typical(f"Lines are those of a typical {findings.names.entity.one}. ")
     others = "" if alone else "All other features are at their average. "
     average = f"{typical}{others}Bands: with {interval} probability, the line is inside."
     removed = "" if alone else ", the effects of other features removed"
     if events is None:
         dots = "To see events as dots, give the report a table of events."
-    elif target.link is not None:
+    elif findings.link.family.has_link:
         dots = f"Dots are means of groups of events{removed}."
     else:
         dots = f"Dots are single events{removed}; a few lie outside the frames."
@@ -195,10 +191,9 @@ def _dots(
     on_line = np.empty(len(mine))
     for k in own:
         on_line[mine.label == k] = lines[k].at(places[mine.label == k])
-    link = target_axis(model).link
     color = own[0] if len(own) == 1 else None
-    n_groups = 0 if link is None else N_GROUPS
-    return event_marks(lines[own[0]], mine, color, link, most=MOST_DOTS, n_groups=n_groups, on_line=on_line)
+    n_groups = N_GROUPS if model.family.has_link else 0
+    return event_marks(lines[own[0]], mine, color, model.family, most=MOST_DOTS, n_groups=n_groups, on_line=on_line)
 
 
 def _height(lines: list[AxisLine], dots: list[Mark]) -> tuple[float, float]:

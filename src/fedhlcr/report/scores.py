@@ -39,6 +39,14 @@ NOTES: dict[FamilyName, str] = {
     ),
 }
 
+# What the page shows of held-out events once it has some.
+WOULD_SHOW: dict[FamilyName, str] = {
+    "real": "R², the errors, and the coverage of the intervals, compared with one ridge for all, a ridge per {entity} "
+    "and a mixed model",
+    "binary": "log loss, AUC, Brier score and a reliability diagram",
+    "count": "the deviance and the coverage of the intervals",
+}
+
 
 def score_section(findings: Findings, scores: Evaluation) -> dict[str, Any]:
     """What the page shows of the scores."""

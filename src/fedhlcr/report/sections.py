@@ -42,7 +42,7 @@ def cluster_section(findings: Findings) -> dict[str, Any]:
     certainty = findings.certainty
     entities = findings.entities
     target = target_axis(findings.model)
-    typical = "" if findings.link is None else f" for a typical {findings.names.entity.one}"
+    typical = findings.link.if_typical(f" for a typical {findings.names.entity.one}")
     cards = [
         {
             "cluster": cluster,
@@ -148,7 +148,7 @@ def difference_section(findings: Findings) -> dict[str, Any] | None:
         "rows": rows[:MOST_ROWS],
         "has_agents": bool(found.has_agent_effect.any()),
         "note": f"No effects on {without}." if without else "",
-        "scale": "" if findings.link is None else findings.link.linear,
+        "scale": findings.link.family.linear,
     }
 
 
@@ -168,9 +168,9 @@ def _regressions_differ(findings: Findings) -> str:
         "deviation."
     ]
     scale = float(found.entity_scales[0])
-    if found.has_entity_effect[0] and link is None:
+    if found.has_entity_effect[0] and not link.family.has_link:
         sentences.append(f"At average features, {names.target} differs between {members} by {number(scale)}.")
-    elif found.has_entity_effect[0] and link is not None:
+    elif found.has_entity_effect[0]:
         factor = number(math.exp(scale))
         sentences.append(
             f"At average features, one standard deviation is {number(scale)} in {link.linear}: it multiplies "
@@ -188,8 +188,9 @@ def _regressions_differ(findings: Findings) -> str:
 def _scatter(findings: Findings) -> str:
     """How much events scatter around the regressions; empty for classes, which have no noise."""
     model = findings.model
-    link = findings.link
-    if link is None:
+    if model.family.has_classes:
+        return ""
+    if not model.family.has_link:
         found = findings.differences
         entities = findings.names.entity.many
         differs = found is not None and found.noise_range is not None
@@ -198,8 +199,6 @@ def _scatter(findings: Findings) -> str:
             first = f"Some {entities} are noisier than others. The typical noise is"
         heavy = model.posterior_.likelihood.has_heavy_tails
         return f"{first} {number(model.noise_scale_ if heavy else findings.noise)}{noise_words(findings)}."
-    if link.family.has_classes:
-        return ""
     mean = 1.0 if findings.base is None else findings.base
     spread = math.sqrt(mean + model.dispersion_ * mean**2)
     return (

@@ -59,7 +59,9 @@ def goodness(findings: Findings, scores: Evaluation | None) -> str:
         return " ".join(sentences)
     own = scores.model
     on = "On the events it was fitted with" if scores.was_fitted else f"On {EVENT.count(scores.n_events)} held out"
-    caution = " These figures are optimistic." if scores.was_fitted else ""
+    # of classes no other method is named below
+    whose = "" if scores.family.has_classes else " for every method"
+    caution = f" These figures are optimistic{whose}." if scores.was_fitted else ""
     if scores.family.has_classes:
         apart = "all outcomes are the same, so it cannot be seen whether it tells them apart"
         if math.isfinite(own["auc"]):
@@ -103,7 +105,7 @@ def _what(findings: Findings) -> str:
     features = f"the {FEATURE.count(len(known))}"
     if len(known) <= FEATURES_NAMED:
         features = listed([printable(name) for name in known])
-    of_what = names.target if findings.link is None else findings.link.response
+    of_what = findings.link.response
     regression = f"Each cluster has its own regression of {of_what} on {features}."
     clusters = f"{_small(n_clusters)} {CLUSTER.of(n_clusters)}"
     found = "The model chose this number" if findings.finds_clusters else "This number was given"

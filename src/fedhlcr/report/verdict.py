@@ -204,7 +204,7 @@ def _advice(findings: Findings, rival: str) -> str:
     """What to use instead of the model."""
     entity = findings.names.entity.one
     _, use = RIVALS.get(rival, ("", ""))
-    if rival == MIXED_MODEL and findings.link is not None:
+    if rival == MIXED_MODEL and findings.link.family.has_link:
         use = f'`{findings.model.saved_as}(n_clusters=1, effects="entity")`'
     words = f": {use.format(entity=entity)}" if use else ""
     return f"If you want predictions, use {rival_name(rival, entity)}{words}."

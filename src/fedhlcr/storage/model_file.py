@@ -34,8 +34,7 @@ from numpy.typing import NDArray
 from fedhlcr._support.version import __version__
 from fedhlcr.data.families import BINARY, COUNT, REAL, Family
 from fedhlcr.data.hierarchy import numbered
-from fedhlcr.data.ids import Ids, canonical_text
-from fedhlcr.data.texts import Texts
+from fedhlcr.data.ids import Ids, Texts, canonical_text
 from fedhlcr.model.likelihood import AUTO
 from fedhlcr.posterior.fitted_model import FittedModel
 from fedhlcr.settings import MIN_COHORT

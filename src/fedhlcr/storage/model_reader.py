@@ -17,9 +17,8 @@ from fedhlcr._support.threads import available_threads
 from fedhlcr.analysis.verdict import FitComparison
 from fedhlcr.data.events import EventStore
 from fedhlcr.data.hierarchy import EntityIndex, numbered
-from fedhlcr.data.ids import NO_ROWS, Ids
+from fedhlcr.data.ids import NO_ROWS, Ids, Texts
 from fedhlcr.data.recipe import Recipe
-from fedhlcr.data.texts import Texts
 from fedhlcr.exceptions import CodecError
 from fedhlcr.model.choice import likelihood_of
 from fedhlcr.model.curves import N_QUANTILES

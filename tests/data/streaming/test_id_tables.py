@@ -8,10 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedhlcr.data.ids import read_ids
+from fedhlcr.data.ids import Texts, read_ids
 from fedhlcr.data.streaming import id_tables
 from fedhlcr.data.streaming.id_tables import IdTable, NumberTable, TextTable, is_whole
-from fedhlcr.data.texts import Texts
 
 
 def codes_by_dictionary(items):

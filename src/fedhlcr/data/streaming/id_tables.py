@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 
 from fedhlcr._support.arrays import IndexArray
 from fedhlcr.data.columns import without_decimal
-from fedhlcr.data.ids import Ids, read_ids, sorted_ids
-from fedhlcr.data.texts import Texts
+from fedhlcr.data.ids import Ids, Texts, read_ids, sorted_ids
 from fedhlcr.kernels.texts import add_numbers, add_texts, enter_numbers, enter_texts
 
 FEWEST_SLOTS = 1 << 10

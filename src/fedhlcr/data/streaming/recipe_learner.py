@@ -11,9 +11,9 @@ import pyarrow as pa
 
 from fedhlcr._support.arrays import FloatArray, IndexArray
 from fedhlcr.data.categories import classes_of, level_texts, most_common, no_values
-from fedhlcr.data.families import count_faults
-from fedhlcr.data.missing_values import MissingCounts
-from fedhlcr.data.recipe import Recipe, wrong_counts, wrong_exposures
+from fedhlcr.data.columns import MissingCounts
+from fedhlcr.data.families import count_faults, wrong_counts
+from fedhlcr.data.recipe import Recipe, wrong_exposures
 from fedhlcr.exceptions import DataError
 
 # A category with more levels is refused before all rows are read.

@@ -10,7 +10,7 @@ import pyarrow as pa
 from fedhlcr._support.arrays import IndexArray
 from fedhlcr.data.columns import are_decimal
 from fedhlcr.data.hierarchy import EntityIndex, index_pairs, row_sole_agent
-from fedhlcr.data.ids import Ids
+from fedhlcr.data.ids import Ids, Texts
 from fedhlcr.data.recipe import Recipe
 from fedhlcr.data.streaming.id_tables import PAIR_FACTOR, IdTable, NumberTable, TextTable, is_whole
 from fedhlcr.data.streaming.order_statistics import order_statistics
@@ -18,7 +18,6 @@ from fedhlcr.data.streaming.recipe_learner import RecipeLearner
 from fedhlcr.data.streaming.spool import EventSpool
 from fedhlcr.data.streaming.work_folder import WorkFolder
 from fedhlcr.data.table_files import TableFile
-from fedhlcr.data.texts import Texts
 
 PAIRS = "pairs"
 BLOCK_ROWS = "table.rows"

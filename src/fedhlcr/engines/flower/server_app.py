@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from functools import reduce
 from operator import add
@@ -72,7 +73,7 @@ def run(grid: Grid, options: RunOptions) -> PublicModel:
         )
     engine.gather()
     settings = options.settings(len(engine.features), engine.features)
-    progress = _Progress(settings)
+    progress = _round_logger(settings)
     if settings.privacy is not None:
         private = private_server(settings, engine)
         run_on_nodes(private, engine, progress)
@@ -109,17 +110,15 @@ def _resume(checkpoints: Checkpoints, engine: FlowerEngine, options: RunOptions)
     return server
 
 
-class _Progress:
+def _round_logger(settings: FederationSettings) -> Callable[[RoundRecord], None]:
     """Logs a line for every round."""
+    began = time.monotonic()
 
-    def __init__(self, settings: FederationSettings) -> None:
-        self._most = settings.most_rounds
-        self._began = time.monotonic()
-
-    def __call__(self, record: RoundRecord) -> None:
-        seconds = time.monotonic() - self._began
-        self._began = time.monotonic()
-        what = f"round {record.round} of at most {self._most}" if record.round else "survey"
+    def log(record: RoundRecord) -> None:
+        nonlocal began
+        seconds = time.monotonic() - began
+        began = time.monotonic()
+        what = f"round {record.round} of at most {settings.most_rounds}" if record.round else "survey"
         found = f"{CLUSTER.count(record.n_clusters)}, {_shared(record)}; " if record.n_clusters else ""
         logger.info(
             "%s: %d of %d agents answered%s; %s%d kB up, %d kB down; %.1f s.",
@@ -132,6 +131,8 @@ class _Progress:
             record.bytes_down // 1000,
             seconds,
         )
+
+    return log
 
 
 def _shared(record: RoundRecord) -> str:

@@ -56,11 +56,8 @@ UNFINISHED = Refusal(
 NOT_CARRIED = Refusal("NotCarried", "SuperLink could not carry the message; see SuperLink's log")
 
 
-class Arrival(NamedTuple):
-    """The reply to a message, or why there is none."""
-
-    ticket: int
-    reply: Message | Refusal
+# The ticket of a message, and the reply to it, or why there is none.
+Arrival = tuple[int, Message | Refusal]
 
 
 class Transport(Protocol):
@@ -119,13 +116,13 @@ class GridTransport:
         return False
 
     def collect(self) -> list[Arrival]:
-        arrived = [Arrival(ticket, GONE) for ticket in self._failed]
+        arrived: list[Arrival] = [(ticket, GONE) for ticket in self._failed]
         self._failed.clear()
         if self._sent:
             for message in self._grid.pull_messages(list(self._sent)):
                 ticket = self._sent.pop(message.metadata.reply_to_message_id, None)
                 if ticket is not None:
-                    arrived.append(Arrival(ticket, message))
+                    arrived.append((ticket, message))
         return arrived
 
     def rest(self, seconds: float) -> None:
@@ -211,8 +208,9 @@ class HttpTransport:
             raise self._failure
         arrived = []
         while not self._arrived.empty():
-            arrived.append(self._arrived.get())
-            self._exchanges.pop(arrived[-1].ticket, None)
+            ticket, reply = self._arrived.get()
+            self._exchanges.pop(ticket, None)
+            arrived.append((ticket, reply))
         return arrived
 
     def rest(self, seconds: float) -> None:
@@ -245,7 +243,7 @@ class HttpTransport:
             self._failure = error
             self._news.set()
             return
-        self._arrived.put(Arrival(exchange.ticket, reply))
+        self._arrived.put((exchange.ticket, reply))
         self._news.set()
 
     def _exchange(self, exchange: _Exchange) -> Message | Refusal:

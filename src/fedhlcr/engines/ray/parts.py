@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 
 from fedhlcr._support.arrays import FloatArray, IndexArray
 from fedhlcr.data.hierarchy import EntityIndex, Hierarchy
-from fedhlcr.data.ids import NO_ROWS, Ids
-from fedhlcr.data.texts import Texts
+from fedhlcr.data.ids import NO_ROWS, Ids, Texts
 from fedhlcr.federation.sums import PAGE_SIZE
 
 # With at most so many agents, a block may be shared by several workers: then its agents report one by one.

@@ -1,31 +1,35 @@
-"""Read the table of a fit, as the estimator's parameters say, and learn how later tables are read."""
+"""Tables on their way into an estimator, as its parameters say, and predictions on their way out, as the user asks."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from numbers import Integral
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import validate_data
 
 from fedhlcr._support.threads import available_threads
 from fedhlcr.data import frames, inputs
 from fedhlcr.data.categories import class_texts, class_values
-from fedhlcr.data.encoded import EncodedTable, header_of
 from fedhlcr.data.formula import Formula, parse_formula
 from fedhlcr.data.frames import Given, Learned
 from fedhlcr.data.hierarchy import EntityIndex, Hierarchy, build_hierarchy
 from fedhlcr.data.ids import NEW
+from fedhlcr.data.inputs import EncodedTable, header_of, learn_classes, one_class, read_exposure, read_target
 from fedhlcr.data.recipe import Recipe
 from fedhlcr.data.scarcity import TableShape, find_scarcity
-from fedhlcr.data.targets import learn_classes, one_class, read_exposure, read_target
 from fedhlcr.estimators.streamed import StreamedEvents
 from fedhlcr.estimators.training import EventsInMemory, TrainingEvents
-from fedhlcr.exceptions import ArgumentError, ArgumentTypeError, give_warning
+from fedhlcr.exceptions import ArgumentError, ArgumentTypeError, MissingDependencyError, give_warning
 from fedhlcr.posterior.event_rows import LEFT_OUT, Schema
 from fedhlcr.settings import SETTINGS, MissingPolicy
+
+OutputName = Literal["pandas", "polars", "default"]
+OUTPUTS = ("pandas", "polars", "default")
 
 
 @dataclass(frozen=True)
@@ -200,3 +204,42 @@ def _warn_of_scarcity(estimator: Any, shape: TableShape, index: EntityIndex) -> 
     lacks_agents = index.n_agents == 1 and estimator.effects == "entity+agent"
     for warning in find_scarcity(shape._replace(lacks_agents=lacks_agents)):
         give_warning(warning)
+
+
+def answer(columns: dict[str, NDArray[Any]], X: Any, output: str) -> Any:
+    """Columns of predictions as the user wants them: a single one as an array or series."""
+    if output == "default":
+        return tuple(columns.values()) if len(columns) > 1 else next(iter(columns.values()))
+    return _in_pandas(columns, X) if output == "pandas" else _in_polars(columns)
+
+
+def check_output_name(value: Any, argument: str) -> None:
+    """Refuse anything but the name of an output."""
+    if value not in OUTPUTS:
+        raise ArgumentError(f"`{argument}` must be 'pandas', 'polars' or 'default', but is {value!r}.")
+
+
+def _in_pandas(columns: dict[str, NDArray[Any]], X: Any) -> Any:
+    try:
+        import pandas as pd
+    except ImportError:
+        raise MissingDependencyError("output='pandas' needs pandas; install it with: pip install pandas") from None
+    index = X.index if isinstance(X, pd.DataFrame) else None
+    if len(columns) > 1:
+        return pd.DataFrame(columns, index=index)
+    ((name, values),) = columns.items()
+    return pd.Series(values, index=index, name=name)
+
+
+def _in_polars(columns: dict[str, NDArray[Any]]) -> Any:
+    try:
+        import polars as pl
+    except ImportError:
+        raise MissingDependencyError("output='polars' needs polars; install it with: pip install polars") from None
+    series = [pl.Series(name, _plain(values)) for name, values in columns.items()]
+    return pl.DataFrame(series) if len(series) > 1 else series[0]
+
+
+def _plain(values: NDArray[Any]) -> NDArray[Any] | Sequence[Any]:
+    """Values as polars takes them: objects as a list, whose type it finds out."""
+    return values.tolist() if values.dtype.kind in "OU" else np.ascontiguousarray(values)
