@@ -86,7 +86,10 @@ class EventScores:
 def compared(what: str, family: Family, by_name: Mapping[str, Scores]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """Return a table of scores, a row for each name."""
     names = SHOWN[family.name].few
-    return (what, *(METRICS[name].heading for name in names)), score_table(names, by_name)
+    figures = next(iter(by_name.values())).figures
+    inside = f"in {100 * figures['level']:g} % intervals" if "level" in figures else METRICS["coverage"].heading
+    headings = (inside if name == "coverage" else METRICS[name].heading for name in names)
+    return (what, *headings), score_table(names, by_name)
 
 
 def tell_scores(shell: Shell, family: Family, scores: Scores, what: str) -> dict[str, Any]:
