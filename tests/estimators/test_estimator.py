@@ -22,6 +22,7 @@ from fedhlcr import (
     HLCRRegressor,
     describe_clusters,
     hold_out_events,
+    load,
 )
 from fedhlcr.datasets import make_hlcr
 from fedhlcr.samplers import blocked, chain
@@ -478,3 +479,21 @@ def test_warnings_point_at_the_user(split):
             warnings.simplefilter("always")
             action()
         assert {warning.filename for warning in told} <= {__file__}
+
+
+class WithFlavour(HLCRRegressor):
+    """What users may do: fewer parameters than the class they derive from, and one more."""
+
+    def __init__(self, n_clusters="auto", *, n_sweeps=30, flavour="plain"):
+        super().__init__(n_clusters, n_sweeps=n_sweeps)
+        self.flavour = flavour
+
+
+def test_subclass_may_have_parameters_of_its_own(small, tmp_path):
+    table, _ = small
+    ids = {"agent": table.agent, "entity": table.entity}
+    model = WithFlavour().fit(table.X, table.y, **ids)
+    expected = HLCRRegressor(n_sweeps=30).fit(table.X, table.y, **ids).predict(table.X, **ids)
+    np.testing.assert_array_equal(model.predict(table.X, **ids), expected)
+    model.save(tmp_path / "model")
+    np.testing.assert_array_equal(load(tmp_path / "model").predict(table.X, **ids), expected)

@@ -109,7 +109,7 @@ def _entry(setting: DeclaredSetting, default: Any) -> str:
 
 def warn_of_deprecated(estimator: Any) -> None:
     """Warn of parameters that nobody should pass any more, and of words that are called otherwise now."""
-    for name, value in estimator.get_params(deep=False).items():
+    for name, value in _parameters(estimator).items():
         setting = SETTINGS[name]
         if setting.deprecated and value != setting.default:
             warn_user(f"`{name}` is deprecated. {setting.deprecated}", DeprecationNotice)
@@ -126,7 +126,18 @@ def store(estimator: Any, arguments: dict[str, Any]) -> None:
 
 def saved_as(estimator: Any) -> str:
     """The name of an estimator in model files, which is that of its class."""
-    return next(kind.__name__ for kind in type(estimator).__mro__ if kind.__name__ in ESTIMATORS)
+    return _class_of(estimator).__name__
+
+
+def _class_of(estimator: Any) -> type:
+    """The class of fedhlcr that an estimator is of; users may have subclassed it."""
+    return next(kind for kind in type(estimator).__mro__ if kind.__name__ in ESTIMATORS)
+
+
+def _parameters(estimator: Any) -> dict[str, Any]:
+    """The parameters of that class in alphabetical order, whatever those of a user's subclass are."""
+    names = inspect.signature(_class_of(estimator)).parameters
+    return {name: getattr(estimator, name) for name in sorted(names)}
 
 
 def number_or_none(value: Any) -> Any:
@@ -139,7 +150,7 @@ def number_or_none(value: Any) -> Any:
 
 def model_settings(estimator: Any) -> dict[str, Any]:
     """The parameters of an estimator by name; the likelihood is that of its class, unless the user asks for another."""
-    settings: dict[str, Any] = estimator.get_params(deep=False)
+    settings = _parameters(estimator)
     if settings.get("likelihood") == AUTO:
         settings["likelihood"] = estimator.own_likelihood
     return settings
